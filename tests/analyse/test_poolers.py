@@ -24,7 +24,7 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.pooler import PoolMode
 from tests.analyse.joined import COUNT, START_S, make_workload
-from tests.analyse.timed import FLUSH, IDLE, RUNNING, make_timed
+from tests.analyse.timed import FLUSH, IDLE, RUNNING, make_timed, with_late_sample
 from tests.given import RECORDS
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples" / "pg18"
@@ -100,6 +100,14 @@ def test_a_pooler_is_measured_by_its_own_counters() -> None:
     assert figures.thread is not None
     assert (figures.thread.running_ratio, figures.thread.waiting_ratio) == pytest.approx((0.25, 0.5))
     assert (figures.waiting_clients, figures.active_servers) != (None, None)
+
+
+def test_a_late_sample_counts_for_as_long_as_the_thread_worked_until_then() -> None:
+    data = make_timed({RUNNING: 1.0})
+    assert data.os is not None
+    thread = measure(msgspec.structs.replace(data, os=with_late_sample(data.os, "pooler", busy_s=4.0))).thread
+    assert thread is not None
+    assert thread.running_ratio == pytest.approx(0.4)
 
 
 def test_what_a_pooler_does_not_say_is_none_and_never_zero() -> None:

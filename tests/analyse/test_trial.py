@@ -8,8 +8,12 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.trial.analysis import analyse_trial, measure_trial
+from pgdyno.analyse.trial.generators import measure_generators
+from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.store import open_record
-from pgdyno.record.trial_data import read_trial_data
+from pgdyno.record.trial_data import GeneratorData, read_trial_data
+from tests.analyse.joined import START_S, make_data, make_workload
+from tests.analyse.timed import with_late_sample
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 EXPLAINS = frozenset(
@@ -43,3 +47,15 @@ def test_a_trial_in_slices_counts_checkpoints_by_its_own_counters() -> None:
     assert sliced.checkpoint_count == grown
     mixed = msgspec.structs.replace(trial, slice_s=0.5, counters_before={})
     assert msgspec.structs.replace(whole, record=mixed, events=()).checkpoint_count is None
+
+
+def test_a_load_host_s_late_sample_counts_for_as_long_as_its_pgbench_worked_until_then() -> None:
+    data = make_data(seconds=10.0)
+    assert data.os is not None
+    part = LoadPart(host="load1", argv=(), pid=1, clients=4, threads=1, start_far_s=START_S, epoch_offset_s=0.0)
+    samples = with_late_sample(data.os, "load", busy_s=4.0)
+    host = GeneratorData(part=part, pgbench=None, transactions=None, clock=None, os=samples)
+    record = open_record(RECORDS / "v1-pg18").read_record()
+    data = msgspec.structs.replace(data, generators=(host,))
+    (figures,) = measure_generators(record, make_workload("select-only"), data)
+    assert figures.thread_ratio == pytest.approx(0.4)

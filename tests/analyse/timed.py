@@ -70,6 +70,17 @@ def _count_cpu(
     return msgspec.structs.replace(samples, frame=samples.frame.with_columns(columns))
 
 
+def with_late_sample(samples: OsSamples, label: str, *, busy_s: float) -> OsSamples:
+    """Add a thread that had a CPU for the first seconds of the load and none later; no sample saw it meanwhile."""
+    frame = samples.frame
+    worked_ns = (frame["t_s"] - START_S).clip(0.0, busy_s) * 1e9
+    frame = frame.with_columns(
+        worked_ns.alias(f"thread.{label}.9/run_ns"), pl.lit(0.0).alias(f"thread.{label}.9/wait_ns")
+    )
+    seen = (pl.col("t_s") <= START_S) | (pl.col("t_s") >= START_S + busy_s)
+    return msgspec.structs.replace(samples, frame=frame.filter(seen))
+
+
 def _look(waits: Waits, seconds: int, major: int) -> ServerSamples:
     first = json.loads((_DATA / "pg18" / "server.jsonl").read_text().splitlines()[0])
     header = msgspec.convert({**first, "version_num": major * 10_000 + 1}, ServerHeader)

@@ -10,12 +10,10 @@ import itertools
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
+from pgdyno.analyse.threads import measure_threads
 from pgdyno.plan.types import PlannedPooler
-from pgdyno.record.samples import os_series
 from pgdyno.record.samples.pooler import POOLER, PoolerSample
-from pgdyno.record.samples.series import Floats, gauge
 from pgdyno.record.trial_data import TrialData
 
 _MICROSECONDS = 1e6
@@ -82,7 +80,7 @@ def measure_pooler(data: TrialData, pooler: PlannedPooler | None) -> PoolerFigur
         size=pooler.size,
         version="" if data.pooler is None else data.pooler.version,
         samples=len(inside),
-        thread=_measure_thread(data, start_s, end_s),
+        thread=_find_busiest_thread(data, start_s, end_s),
     )
     if len(inside) < 2:
         return figures
@@ -100,22 +98,15 @@ def measure_pooler(data: TrialData, pooler: PlannedPooler | None) -> PoolerFigur
     )
 
 
-def _measure_thread(data: TrialData, start_s: float, end_s: float) -> PoolerThread | None:
-    """Measure the busiest thread: PgBouncer works in one, others have several."""
+def _find_busiest_thread(data: TrialData, start_s: float, end_s: float) -> PoolerThread | None:
+    """Find the busiest thread: PgBouncer works in one, others have several."""
     if data.os is None:
         return None
-    times_s = gauge(data.os.frame, "t_s")
-    inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
     threads = [
-        PoolerThread(running_ratio=float(np.nanmean(had[inside])), waiting_ratio=float(np.nanmean(waited[inside])))
-        for had, waited in os_series.busy_threads(data.os, POOLER).values()
-        if _has_values(had[inside]) and _has_values(waited[inside])
+        PoolerThread(running_ratio=had, waiting_ratio=waited)
+        for had, waited in measure_threads(data.os, start_s, end_s, label=POOLER)
     ]
     return max(threads, key=lambda thread: thread.ratio, default=None)
-
-
-def _has_values(values: Floats) -> bool:
-    return bool(np.isfinite(values).any())
 
 
 def _count(samples: Sequence[PoolerSample], name: str) -> float | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from pgdyno.analyse.threads import measure_threads
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.facts.wait_events import find_resource
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
-from pgdyno.record.samples.files import OsSamples, ServerSamples
+from pgdyno.record.samples.files import ServerSamples
 from pgdyno.record.samples.series import Floats, gauge
 from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_wait_counts
 from pgdyno.record.trial_data import TrialData
@@ -119,7 +120,7 @@ def count_cpu(data: TrialData, start_s: float, end_s: float) -> CpuCounts:
         else:
             backends, spread = (running, queueing), data.within_load(lines[0]) + data.within_load(lines[1])
     loads = [one.os for one in data.generators if one.os is not None] or [data.of_load]
-    threads = tuple(thread for samples in loads for thread in _measure_threads(samples, start_s, end_s))
+    threads = tuple(thread for samples in loads for thread in measure_threads(samples, start_s, end_s))
     if not threads:
         absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not recorded"
     return CpuCounts(
@@ -129,20 +130,4 @@ def count_cpu(data: TrialData, start_s: float, end_s: float) -> CpuCounts:
         spread=spread,
         # On a machine of its own pgbench is not followed by the sampler of the server's.
         are_shared=data.generator is None or data.os is None or bool(series.busy_threads(data.os)),
-    )
-
-
-def _measure_threads(samples: OsSamples, start_s: float, end_s: float) -> tuple[tuple[float, float], ...]:
-    """Measure for which shares of the load each of pgbench's threads had a CPU, and waited for one."""
-    times_s = gauge(samples.frame, "t_s")
-    inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
-    lengths_s = np.diff(times_s)
-    seen = ((had, waited, inside & np.isfinite(had + waited)) for had, waited in series.busy_threads(samples).values())
-    return tuple(
-        (
-            float(np.average(had[counted], weights=lengths_s[counted])),
-            float(np.average(waited[counted], weights=lengths_s[counted])),
-        )
-        for had, waited, counted in seen
-        if counted.any()
     )

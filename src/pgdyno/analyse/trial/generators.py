@@ -6,8 +6,7 @@ the rate of those empty statements, the less room is left in the load host and o
 
 from __future__ import annotations
 
-import numpy as np
-
+from pgdyno.analyse.threads import measure_threads
 from pgdyno.analyse.transaction_time.exchanges import UncountableError, count_exchanges
 from pgdyno.analyse.trial.latency import measure_percentiles
 from pgdyno.analyse.types import GeneratorFigures
@@ -37,12 +36,11 @@ def _measure(
     tps = None if count is None or not load_s else count / load_s
     known = next((host for host in record.load_hosts if host.name == part.host), None)
     sent_per_s = None if tps is None or exchanges is None else tps * exchanges
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     thread_ratio = None
-    if generator.os is not None:
+    if generator.os is not None and start_s is not None and end_s is not None:
         # Waits for a CPU are the thread's time, too.
-        threads = series.busy_threads(generator.os).values()
-        of_threads = [float(np.nanmean(had + waited)) for had, waited in threads if np.isfinite(had + waited).any()]
-        thread_ratio = max(of_threads, default=None)
+        thread_ratio = max(map(sum, measure_threads(generator.os, start_s, end_s)), default=None)
     latency = None if generator.transactions is None else generator.transactions.latency()
     p99 = None if latency is None else next(one for one in measure_percentiles(latency) if one.name == "p99")
     return GeneratorFigures(
