@@ -8,7 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.failover import FailoverFigures, list_metrics, measure_failover, summarise_failovers
+from pgdyno.analyse.failover import (
+    FailoverFigures,
+    FailoverSummary,
+    list_metrics,
+    measure_failover,
+    summarise_failovers,
+)
 from pgdyno.record.failover import FailoverRecord, Probes, read_probes
 from pgdyno.record.serverlog import parse_serverlog
 from pgdyno.record.store import open_record
@@ -108,7 +114,7 @@ def test_several_failovers_have_an_interval_and_sums_of_losses() -> None:
         msgspec.structs.replace(measure(), outage_s=seconds, lost_probes=lost, replay_s=0.0)
         for seconds, lost in ((0.2, 0), (0.4, 3), (0.3, 0))
     ]
-    summary = summarise_failovers(seen)
+    summary = summarise_failovers(seen, rounds=(1, 2, 3))
     outage = summary.seconds["outage_s"]
     assert outage.value == pytest.approx((0.2 * 0.4 * 0.3) ** (1 / 3))
     assert outage.low is not None
@@ -119,6 +125,25 @@ def test_several_failovers_have_an_interval_and_sums_of_losses() -> None:
     assert summary.lost_transactions is None
     # A part shorter than the log's millisecond is no gap.
     assert summary.seconds["replay_s"].value == 0.0
+
+
+def test_failovers_of_the_reference_in_one_round_count_as_one() -> None:
+    def summarise(*outages_s: float, rounds: tuple[int, ...]) -> FailoverSummary:
+        seen = [
+            msgspec.structs.replace(measure(), outage_s=seconds, ending_s=seconds, lost_probes=1)
+            for seconds in outages_s
+        ]
+        return summarise_failovers(seen, rounds=rounds)
+
+    # As far apart as only rounds are.
+    twice = summarise(0.2, 0.2, 0.4, 0.4, 0.3, 0.3, rounds=(1, 1, 2, 2, 3, 3))
+    once = summarise(0.2, 0.4, 0.3, rounds=(1, 2, 3))
+    for name in ("outage_s", "ending_s"):
+        assert twice.seconds[name].n == once.seconds[name].n == 3
+        assert twice.seconds[name].low == pytest.approx(once.seconds[name].low)
+        assert twice.seconds[name].high == pytest.approx(once.seconds[name].high)
+    # What was lost is counted, not estimated.
+    assert (twice.failovers, twice.losing_failovers, twice.lost_probes) == (6, 6, 6)
 
 
 def test_without_a_first_write_afterwards_there_is_no_time() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean, estimate_mean_of_trials
+from pgdyno.analyse.estimate import Estimate, estimate_mean_of_trials, estimate_over_trials
 from pgdyno.record.failover import FailoverRecord, Probes
 from pgdyno.record.serverlog import AnyLogEvent
 from pgdyno.record.trial_data import FailoverData, TrialData
@@ -103,14 +103,19 @@ def measure_failover(data: TrialData) -> FailoverFigures | None:
     )
 
 
-def summarise_failovers(seen: Sequence[FailoverFigures]) -> FailoverSummary:
-    """Summarise failovers of one kind: the trial is the unit of each estimate."""
+def summarise_failovers(seen: Sequence[FailoverFigures], *, rounds: Sequence[int]) -> FailoverSummary:
+    """Summarise failovers of one kind: the trial is the unit of each estimate, or the round where it has several of them.
+
+    Args:
+        seen: What each of them showed.
+        rounds: The round of each.
+    """
     seconds = {
-        name: _keep_above_0(estimate(values, unit="s"))
+        name: _keep_above_0(estimate([value for value, _ in values], unit="s", rounds=[number for _, number in values]))
         # A part may take less than the log's millisecond: it has no logarithm.
-        for names, estimate in ((OUTAGE_METRICS[:2], estimate_geometric_mean), (PARTS, estimate_mean_of_trials))
+        for names, estimate in ((OUTAGE_METRICS[:2], estimate_over_trials), (PARTS, estimate_mean_of_trials))
         for name in names
-        if (values := _list_seconds(seen, name))
+        if (values := _list_seconds(seen, rounds, name))
     }
     counted = [one.lost_transactions for one in seen if one.lost_transactions is not None]
     return FailoverSummary(
@@ -130,8 +135,12 @@ def _keep_above_0(estimate: Estimate) -> Estimate:
     return estimate if estimate.low is None else msgspec.structs.replace(estimate, low=max(0.0, estimate.low))
 
 
-def _list_seconds(seen: Sequence[FailoverFigures], name: str) -> list[float]:
-    return [value for one in seen if (value := getattr(one, name)) is not None and (value > 0 or name in PARTS)]
+def _list_seconds(seen: Sequence[FailoverFigures], rounds: Sequence[int], name: str) -> list[tuple[float, int]]:
+    return [
+        (value, number)
+        for one, number in zip(seen, rounds, strict=True)
+        if (value := getattr(one, name)) is not None and (value > 0 or name in PARTS)
+    ]
 
 
 def list_metrics(figures: FailoverFigures | None) -> Mapping[str, float]:

@@ -47,12 +47,15 @@ def build_failover(report: ReportInput) -> Iterator[Section]:
     planned = next((one.failover for one in report.record.plan.workloads if one.failover is not None), None)
     if planned is None:
         return
-    by_load: dict[str, list[FailoverFigures]] = {}
+    by_load: dict[str, list[tuple[FailoverFigures, int]]] = {}
     for workload in report.analysis.workloads:
         for trial in workload.trials:
             if trial.failover is not None and trial.record.status is TrialStatus.FINISHED:
-                by_load.setdefault(workload.name, []).append(trial.failover)
-    seen = {name: summarise_failovers(figures) for name, figures in by_load.items()}
+                by_load.setdefault(workload.name, []).append((trial.failover, trial.record.planned.round))
+    seen = {
+        name: summarise_failovers([one for one, _ in failovers], rounds=[number for _, number in failovers])
+        for name, failovers in by_load.items()
+    }
     blocks = [Prose(words=_describe(planned), level=Level.HEADLINE)]
     if not seen:
         blocks.append(Prose(words="No failover was measured.", level=Level.HEADLINE))
