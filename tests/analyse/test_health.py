@@ -16,6 +16,7 @@ from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.health.load_checks import variation_of
 from pgdyno.analyse.health.types import HealthRow, summarise_health
 from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
+from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.facts.health import Level, health_checks
 from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.record.store import RecordStore
@@ -35,7 +36,8 @@ def read(name: str, number: int = 1) -> tuple[StudyRecord, TrialData]:
 def assess(record: StudyRecord, data: TrialData, disk: DiskDemand | None = None) -> dict[str, HealthRow]:
     claim = PgbenchClaim(clients=4, is_closed_loop=True, tps=None, transactions_count=None)
     throughput = None if data.transactions is None else measure_throughput(data.transactions, claim)
-    return {row.check: row for row in assess_health(record, data, throughput=throughput, disk=disk)}
+    shares = measure_trial(record, record.plan.find_load(data.record.planned), data).shares
+    return {row.check: row for row in assess_health(record, data, shares=shares, throughput=throughput, disk=disk)}
 
 
 def with_counts(data: TrialData, **grown: float | None) -> TrialData:

@@ -7,7 +7,7 @@ was not counted is absent with a reason, and a share of a tiny total is shown bu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pgdyno.analyse.disk.demand import DiskDemand
@@ -43,7 +43,12 @@ _READERS: Final[dict[str, Callable[[ObservedTrial], Reading]]] = {
 
 
 def assess_health(
-    record: StudyRecord, data: TrialData, *, throughput: TrialThroughput | None, disk: DiskDemand | None
+    record: StudyRecord,
+    data: TrialData,
+    *,
+    shares: Mapping[str, float | None],
+    throughput: TrialThroughput | None,
+    disk: DiskDemand | None,
 ) -> tuple[HealthRow, ...]:
     """Check the health of a trial, in the order of facts/health.toml.
 
@@ -52,12 +57,13 @@ def assess_health(
     Args:
         record: The study's record.
         data: The data that the trial left.
+        shares: Shares of the trial, as `TrialAnalysis` has them.
         throughput: Throughput of the trial's steady part; None without one.
         disk: The trial's load on the disk; None without a card.
     """
     if data.record.status is not TrialStatus.FINISHED or data.record.planned.is_block:
         return ()
-    seen = ObservedTrial(record=record, data=data, throughput=throughput, disk=disk)
+    seen = ObservedTrial(record=record, data=data, shares=shares, throughput=throughput, disk=disk)
     return tuple(_judge(check, _READERS[name](seen)) for name, check in health_checks().items())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -43,6 +44,7 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     record: StudyRecord
     data: TrialData
+    shares: Mapping[str, float | None]
     throughput: TrialThroughput | None
     disk: DiskDemand | None
 
@@ -59,17 +61,16 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         lines = () if samples is None else server_series.wait_classes(samples)
         return {line.label: self.data.mean_within_load(line) or 0.0 for line in lines}
 
-    @functools.cached_property
+    @property
     def cpu_busy_ratio(self) -> float | None:
         """Busy share of the time that the hypervisor left the CPUs; None if it was not sampled."""
-        busy = None if self.data.os is None else self.data.mean_within_load(series.cpu_busy(self.data.os))
+        busy = self.shares.get("cpu_busy_ratio")
         return None if busy is None else series.share_of_left(busy, self.stolen_ratio)
 
-    @functools.cached_property
+    @property
     def stolen_ratio(self) -> float:
         """Share of the CPUs' time that the hypervisor gave to others; 0 if it was not sampled."""
-        stolen = None if self.data.os is None else self.data.mean_within_load(series.steal(self.data.os))
-        return stolen or 0.0
+        return self.shares.get("cpu_steal_ratio") or 0.0
 
     @functools.cached_property
     def quota_use_ratio(self) -> float | None:

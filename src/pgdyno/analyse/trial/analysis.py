@@ -99,7 +99,7 @@ def analyse_trial(
         pooler=pooler,
         standbys=measure_standbys(data, count=record.study.server.standbys),
         disk=disk,
-        health=assess_health(record, data, throughput=throughput, disk=disk),
+        health=assess_health(record, data, shares=figures.shares, throughput=throughput, disk=disk),
         episodes=course.episodes,
         episodes_absent=course.reason,
         episode_causes=find_causes(data, course.episodes, device=device),
