@@ -103,6 +103,9 @@ def test_a_study(tmp_path: Path) -> None:
     said = check(str(study), "--home", str(tmp_path))
     assert said.seen("durability") == "full_page_writes = off (as asked for)"
     assert said.seen("scale-below-clients") == "Scale 2, 5 clients"
+    # The sweep that follows has more.
+    study.write_text(f"{study.read_text()}[scaling]\nclients = [1, 2, 9]\n")
+    assert check(str(study), "--home", str(tmp_path)).seen("scale-below-clients").endswith("; Scale 2, 9 clients")
 
 
 def test_disks_of_variants_are_looked_at_as_well(tmp_path: Path) -> None:

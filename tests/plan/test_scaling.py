@@ -288,3 +288,6 @@ def test_the_connections_that_loads_have_at_once_are_looked_for_before_a_study_b
     # Side by side, the reference's twice.
     settings = [VariantSpec(settings={"work_mem": value}, clients=20) for value in ("4MB", "8MB")]
     assert [most(design, *settings) for design in (None, DesignKind.LIVE)] == [20, 60]
+    # The sweep that follows has its loads one at a time.
+    study = msgspec.structs.replace(study, scaling=ScalingSpec(clients=(1, 50)))
+    assert [most(design, *settings) for design in (None, DesignKind.LIVE)] == [50, 60]

@@ -25,6 +25,7 @@ from pgdyno.flow.terminal import print_document
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
 from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.variants import list_places
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
@@ -134,9 +135,11 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
             from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - loaded only if a port is named
 
             check_port(study.server.port)
-        intent = intent_of(plan_study(study, machine))
+        plan = plan_study(study, machine)
+        sweep = plan_scaling(study, plan, machine)
     except HostError as error:
         return _judge(named, host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S), refusal=error)
+    intent = intent_of(plan, *([] if sweep is None else [sweep]))
     if not is_planned:
         intent = msgspec.structs.replace(intent, horizon_s=DEFAULT_HORIZON_S)
     others = find_other_servers(study)
@@ -185,28 +188,34 @@ def _loads_on(snapshot: ServerSnapshot, scale: int | None, clients: int) -> tupl
     )
 
 
-def intent_of(plan: Plan) -> Intent:
-    """Return what a plan is going to do, as the rules need it."""
+def intent_of(plan: Plan, *following: Plan) -> Intent:
+    """Return what a plan, and those that follow it with its data, are going to do, as the rules need it."""
+    plans = (plan, *following)
+    loads = tuple(load for one in plans for load in _list_loads(one))
+    return Intent(
+        horizon_s=sum(one.predicted_s for one in plans),
+        dataset_bytes=round((plan.dataset_bytes or 0) / plan.scale * max(load.scale or plan.scale for load in loads)),
+        loads=loads,
+    )
+
+
+def _list_loads(plan: Plan) -> tuple[IntendedLoad, ...]:
     variants = plan.experiment.variants if plan.experiment else ()
     loads = {
         (workload.name, variant.clients or workload.clients, variant.scale or plan.scale): workload
         for workload in plan.workloads
         for variant in variants
     } or {(workload.name, workload.clients, plan.scale): workload for workload in plan.workloads}
-    return Intent(
-        horizon_s=plan.predicted_s,
-        dataset_bytes=round((plan.dataset_bytes or 0) / plan.scale * max(scale for *_, scale in loads)),
-        loads=tuple(
-            IntendedLoad(
-                name=name,
-                clients=clients,
-                scale=scale,
-                is_writing_branches=any(script == _BRANCH_WRITER for script, _ in workload.scripts)
-                # Of a load in parts only some clients write.
-                and not (workload.parts and scale >= workload.writing_clients),
-            )
-            for (name, clients, scale), workload in loads.items()
-        ),
+    return tuple(
+        IntendedLoad(
+            name=name,
+            clients=clients,
+            scale=scale,
+            is_writing_branches=any(script == _BRANCH_WRITER for script, _ in workload.scripts)
+            # Of a load in parts only some clients write.
+            and not (workload.parts and scale >= workload.writing_clients),
+        )
+        for (name, clients, scale), workload in loads.items()
     )
 
 

@@ -192,12 +192,13 @@ def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> d
 def most_clients(study: Study) -> int:
     """Return the most connections that the loads of a study have at once: side by side, all variants', the reference's twice."""
     of_workloads = max(workload.asked_clients or 1 for workload in study.workload)
+    of_sweep = 0 if study.scaling is None else study.scaling.clients[-1]
     if not study.is_comparison:
-        return max(of_workloads, 0 if study.scaling is None else study.scaling.clients[-1])
+        return max(of_workloads, of_sweep)
     specs = [spec for spec, _ in list_specs(study)]
     loads = [spec.clients or of_workloads for spec in specs]
     is_side_by_side = study.experiment.design is DesignKind.LIVE and not _differ_in_load(specs)
-    return loads[0] + sum(loads) if is_side_by_side else max(*loads, of_workloads)
+    return max(of_sweep, loads[0] + sum(loads) if is_side_by_side else max(*loads, of_workloads))
 
 
 def most_clients_each(study: Study) -> int:
