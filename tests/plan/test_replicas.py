@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.parts import find_primary_metrics
 from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import count_rounds_for
+from pgdyno.plan.minutes import describe_missing_pairs
 from pgdyno.plan.pin import format_pinned
-from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
@@ -117,6 +121,30 @@ def test_parts_connect_to_a_pooler_beside_others_and_run_at_rates() -> None:
     both = plan_study(split(WRITES | {"rate_tps": 10}, READS | {"rate_tps": 50}), MACHINE).workloads[0]
     assert (both.rate_tps, both.is_scheduled) == (60, True)
     assert not plan_study(split(), MACHINE).workloads[0].is_scheduled
+
+
+def plan_shortest(study: Study) -> Plan:
+    """Plan it in the fewest tenths of a minute that are enough."""
+    for tenths in range(5, 300):
+        experiment = msgspec.structs.replace(study.experiment, minutes=tenths / 10)
+        with contextlib.suppress(SpecError):
+            return plan_study(msgspec.structs.replace(study, experiment=experiment), MACHINE)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("design", ["paired", "switchback"])
+def test_a_study_has_rounds_for_the_questions_about_all_of_its_parts(design: str) -> None:
+    parts = [WRITES, *(READS | {"name": f"reads{number}", "clients": 1} for number in range(3))]
+    apart = [{"settings": {"synchronous_commit": value}} for value in ("local", "remote_apply")]
+    asked = {"design": design, "slice": "10s"}
+    plan = plan_shortest(split(*parts, variant=apart, experiment=asked, trials={"duration": "60s"}))
+    assert plan.experiment is not None
+    # One variant against the reference on four parts; the reference comes twice in a round.
+    least = count_rounds_for(plan.experiment, 4)
+    assert least > count_rounds_for(plan.experiment, 1)
+    load_s = sum(trial.duration_s for trial in plan.trials)
+    assert load_s // (3 * (60.0 if design == "paired" else 10.0)) >= least
+    assert describe_missing_pairs(plan) is None
 
 
 def test_a_pool_and_the_clients_beside_it_must_fit_into_the_server() -> None:

@@ -28,6 +28,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, ShortPoolError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
 from pgdyno.plan.extra_rounds import Pace, add_rounds
+from pgdyno.plan.parts import count_compared
 from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind, count_planned_rounds
 from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.serverlog import ErrorReport, read_serverlog
@@ -196,7 +197,7 @@ class TrialRunner:
 
     def _can_decide(self, trial: PlannedTrial) -> bool:
         """Return whether the rounds before this trial's are enough for a verdict; a block holds many rounds."""
-        least = count_least_rounds(self._experiment, len(self._record.plan.workloads))
+        least = count_least_rounds(self._experiment, count_compared(self._record.plan.workloads))
         return trial.is_block or trial.round > least
 
     def _is_wanted(self, trial: PlannedTrial) -> bool:

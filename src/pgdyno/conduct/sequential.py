@@ -23,6 +23,7 @@ from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.conduct.progress_line import describe_progress
 from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, count_least_rounds, is_client_sweep
+from pgdyno.plan.parts import count_compared
 from pgdyno.plan.plan import PlannedTrial, count_planned_rounds
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
@@ -97,7 +98,8 @@ class SequentialComparison:
         if not self._experiment.final_look:
             return {}
         rounds = {one.workload: one.rounds for one in self.compare()}
-        least = max(LEAST_TESTED_PAIRS, count_least_rounds(self._experiment, len(self._record.plan.workloads)))
+        compared = count_compared(self._record.plan.workloads)
+        least = max(LEAST_TESTED_PAIRS, count_least_rounds(self._experiment, compared))
         return {
             workload: number
             for workload, number in self._finished.items()

@@ -150,14 +150,18 @@ def has_several_scripts(experiment: Experiment) -> bool:
     return len({variant.scripts for variant in experiment.variants}) > 1
 
 
-def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
+def count_least_rounds(experiment: Experiment, compared_count: int) -> int:
     """Return the fewest rounds that can give a verdict: 4 for one question at 95 %, 2 for a sweep over clients.
+
+    Args:
+        experiment: The experiment.
+        compared_count: What `parts.count_compared` returns of its loads.
 
     Source: for a sweep over clients, analyse/sweep/client_trials.py: the noise is estimated from repeated loads.
     """
     if is_client_sweep(experiment):
         return 2
-    return count_rounds_for(experiment, (len(experiment.variants) - 1) * workloads_count)
+    return count_rounds_for(experiment, (len(experiment.variants) - 1) * compared_count)
 
 
 def count_rounds_for(experiment: Experiment, questions: int) -> int:

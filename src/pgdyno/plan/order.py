@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import Experiment, count_least_rounds
+from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.live import choose_observed_s, predict_turns_s
 from pgdyno.spec.variant import LONGEST_SLICE_S, MOST_MINUTES, DesignKind
 from pgdyno.units import describe_minutes
@@ -99,18 +99,27 @@ def order_plain(workloads: Sequence[str], rounds: int, times: Times, draw: rando
 
 
 def order_comparison(
-    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
+    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random, *, least_rounds: int
 ) -> Iterator[OrderedTrial]:
     """Order as many trials of a comparison as its time budget allows.
+
+    Args:
+        workloads: Their names.
+        experiment: The comparison.
+        times: Predicted seconds.
+        draw: Draws the order.
+        least_rounds: The fewest rounds that can give a verdict.
 
     Raises:
         SpecError: The budget is too small for any verdict.
     """
     ordered = _order_blocks if experiment.design is DesignKind.SWITCHBACK else _order_rounds
-    yield from ordered(workloads, experiment, times, draw)
+    yield from ordered(workloads, experiment, times, draw, least_rounds)
 
 
-def choose_budget(workloads_count: int, experiment: Experiment, times: Times) -> tuple[float, str]:
+def choose_budget(
+    workloads_count: int, experiment: Experiment, times: Times, *, least_rounds: int
+) -> tuple[float, str]:
     """Choose the default time budget of a comparison in seconds, and give the reason."""
     slots = count_slots(experiment)
     if experiment.design is not DesignKind.SWITCHBACK:
@@ -118,8 +127,8 @@ def choose_budget(workloads_count: int, experiment: Experiment, times: Times) ->
         rounds_s += _observed_s(workloads_count, experiment, times)
         reason = f"about {_DEFAULT_ROUNDS} rounds of {slots * workloads_count} trials; fewer when they decide"
         return round_up_budget(times.fixed_s + rounds_s), reason
-    load_s = max(slots * _DEFAULT_SWITCHBACK_S, _least_load_s(workloads_count, experiment))
-    blocks = math.ceil(load_s / _longest_block_s(workloads_count, experiment))
+    load_s = max(slots * _DEFAULT_SWITCHBACK_S, _least_load_s(experiment, least_rounds))
+    blocks = math.ceil(load_s / _longest_block_s(experiment, least_rounds))
     each = "" if workloads_count == 1 else " for each workload"
     reason = f"{load_s / slots:.0f} s for each variant and twice for the reference{each}; less when it is decided"
     return round_up_budget(times.fixed_s + workloads_count * (load_s + blocks * times.overhead_s)), reason
@@ -137,18 +146,18 @@ def suggest_minutes(minutes: float) -> str:
 
 
 def _order_rounds(
-    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
+    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random, least_rounds: int
 ) -> Iterator[OrderedTrial]:
     """Order rounds with the reference twice and every other variant once, in balanced order."""
     variants = [experiment.reference.name, *(variant.name for variant in experiment.variants)]
-    round_s, least = _round_s(len(workloads), experiment, times), count_least_rounds(experiment, len(workloads))
+    round_s = _round_s(len(workloads), experiment, times)
     observed_s = _observed_s(len(workloads), experiment, times)
     fixed_s = times.fixed_s + observed_s
     rounds = int(((experiment.budget_s or 0.0) - fixed_s) / round_s + ROUNDING)
-    if rounds < least:
-        what = f"{least} rounds of {len(variants) * len(workloads)} trials, {round_s:.0f} s a round"
+    if rounds < least_rounds:
+        what = f"{least_rounds} rounds of {len(variants) * len(workloads)} trials, {round_s:.0f} s a round"
         what += f", and {observed_s:.0f} s to watch each variant alone" if observed_s else ""
-        raise _too_little_time(experiment, fixed_s + least * round_s, what)
+        raise _too_little_time(experiment, fixed_s + least_rounds * round_s, what)
     if _is_observed(experiment):
         for workload in draw.sample(workloads, k=len(workloads)):
             for variant in draw.sample(variants[1:], k=len(variants) - 1):
@@ -162,11 +171,11 @@ def _order_rounds(
 
 
 def _order_blocks(
-    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
+    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random, least_rounds: int
 ) -> Iterator[OrderedTrial]:
     """Order blocks of continuous load with equal lengths, within which all variants alternate."""
     share_s = _spare_s(experiment, times) / len(workloads)
-    least_s, longest_s = _least_load_s(len(workloads), experiment), _longest_block_s(len(workloads), experiment)
+    least_s, longest_s = _least_load_s(experiment, least_rounds), _longest_block_s(experiment, least_rounds)
 
     def length_s(blocks: int) -> int:
         return math.floor(min(longest_s, share_s / blocks - times.overhead_s) + ROUNDING)
@@ -217,17 +226,16 @@ def _observed_trial_s(experiment: Experiment, times: Times) -> float:
     return choose_observed_s(times.duration_s, takes_turns=experiment.takes_turns)
 
 
-def _least_load_s(workloads_count: int, experiment: Experiment) -> int:
+def _least_load_s(experiment: Experiment, least_rounds: int) -> int:
     """Return the least seconds of load for one workload of a switchback: the pilot and the fewest useful rounds."""
     pilot_s, slice_s = (PILOT_S, _USUAL_SLICE_S) if experiment.slice_s is None else (0.0, experiment.slice_s)
-    rounds = count_least_rounds(experiment, workloads_count)
-    return math.ceil(pilot_s + rounds * count_slots(experiment) * slice_s)
+    return math.ceil(pilot_s + least_rounds * count_slots(experiment) * slice_s)
 
 
-def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
+def _longest_block_s(experiment: Experiment, least_rounds: int) -> float:
     # A round must fit even if the pilot chooses the longest slices.
     round_s = count_slots(experiment) * (experiment.slice_s or LONGEST_SLICE_S)
-    return max(_LONGEST_BLOCK_S, 2.0 * _least_load_s(workloads_count, experiment), PILOT_S + round_s)
+    return max(_LONGEST_BLOCK_S, 2.0 * _least_load_s(experiment, least_rounds), PILOT_S + round_s)
 
 
 def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> SpecError:

@@ -45,6 +45,11 @@ def plan_parts(workload: WorkloadSpec, machine: Machine) -> PlannedWorkload:
     )
 
 
+def count_compared(workloads: Sequence[PlannedWorkload]) -> int:
+    """Count the loads that share an error rate: those of a study, or their parts, which have one of their own, if they are more."""
+    return max(len(workloads), sum(len(workload.parts) for workload in workloads))
+
+
 def check_parts(study: Study, variants: Sequence[Variant]) -> None:
     """Refuse what cannot be measured with loads in parts.
 
