@@ -18,11 +18,12 @@ from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis, WorkloadAnalysis
-from pgdyno.record.tuned import DERIVED, STOCK
+from pgdyno.record.tuned import DERIVED, STOCK, Tuned
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import read_number
 
+_OF_CHECKPOINTS = frozenset({"max_wal_size", "checkpoint_timeout"})
 _INVERTED_KINDS = {
     VerdictKind.FASTER: VerdictKind.SLOWER,
     VerdictKind.SLOWER: VerdictKind.FASTER,
@@ -51,23 +52,6 @@ _ADVICE = {
 }
 
 
-class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """The gain of the derived set, or of one layer of it, on one workload."""
-
-    layer: str | None
-    """Name of the layer; None for the whole set against stock."""
-    workload: str
-    verdict: Verdict | None
-    """Verdict on the set over the variant that lacks it; None if that variant dropped out or was not measured."""
-    round_s: float | None
-    """Duration of a round, which is one pair."""
-
-    @property
-    def advice(self) -> Advice:
-        """The advice that follows from the verdict."""
-        return Advice.UNDECIDED if self.verdict is None else _ADVICE.get(self.verdict.kind, Advice.UNDECIDED)
-
-
 class CheckpointCycle(msgspec.Struct, frozen=True, kw_only=True):
     """The checkpoint cycle of a variant on a workload, and how much of it the trials held."""
 
@@ -86,7 +70,35 @@ class CheckpointCycle(msgspec.Struct, frozen=True, kw_only=True):
         return WHOLE_CYCLES * self.cycle_s
 
 
-def find_gains(record: StudyRecord, comparisons: Sequence[Comparison]) -> tuple[Gain, ...]:
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """The gain of the derived set, or of one layer of it, on one workload."""
+
+    layer: str | None
+    """Name of the layer; None for the whole set against stock."""
+    workload: str
+    verdict: Verdict | None
+    """Verdict on the set over the variant that lacks it; None if that variant dropped out or was not measured."""
+    round_s: float | None
+    """Duration of a round, which is one pair."""
+    short: CheckpointCycle | None = None
+    """The checkpoint cycle that the trials were too short for; None if they were not, or it does not matter."""
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it was slower in these trials, however long they were."""
+        return self.verdict is not None and self.verdict.kind is VerdictKind.SLOWER
+
+    @property
+    def advice(self) -> Advice:
+        """The advice that follows from the verdict; what short trials held against rarer checkpoints proves nothing."""
+        if self.verdict is None or (self.is_slower and self.short is not None):
+            return Advice.UNDECIDED
+        return _ADVICE.get(self.verdict.kind, Advice.UNDECIDED)
+
+
+def find_gains(
+    record: StudyRecord, comparisons: Sequence[Comparison], workloads: Sequence[WorkloadAnalysis]
+) -> tuple[Gain, ...]:
     """Find the gain of the whole set on each workload, then of each layer that was left out; empty without a derived set."""
     tuned, experiment = record.tuned, record.plan.experiment
     if tuned is None or experiment is None:
@@ -94,11 +106,32 @@ def find_gains(record: StudyRecord, comparisons: Sequence[Comparison]) -> tuple[
     names = {STOCK, DERIVED} - {experiment.reference.name}
     wanted: list[tuple[str | None, str]] = [(None, name) for name in names]
     wanted += [(layer.name, layer.variant) for layer in tuned.layers if layer.variant is not None]
+    cycles = find_short_cycles(record, workloads)
     return tuple(
-        Gain(layer=layer, workload=one.workload, verdict=_find_verdict(one, variant), round_s=one.round_s)
+        Gain(
+            layer=layer,
+            workload=one.workload,
+            verdict=_find_verdict(one, variant),
+            round_s=one.round_s,
+            short=cycles.get(one.workload) if acts_on_checkpoints(tuned, layer) else None,
+        )
         for layer, variant in wanted
         for one in comparisons
     )
+
+
+def find_short_cycles(record: StudyRecord, workloads: Sequence[WorkloadAnalysis]) -> dict[str, CheckpointCycle]:
+    """Find stock's checkpoint cycle on each workload whose trials were too short to show what rarer checkpoints gain."""
+    return {
+        cycle.workload: cycle
+        for cycle in find_checkpoint_cycles(record, workloads)
+        if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s
+    }
+
+
+def acts_on_checkpoints(tuned: Tuned, layer: str | None) -> bool:
+    """Return whether a layer makes checkpoints rarer or more frequent; None: the whole derived set."""
+    return any(_OF_CHECKPOINTS & set(one.settings) for one in tuned.layers if layer in {None, one.name})
 
 
 def invert_verdict(verdict: Verdict) -> Verdict:

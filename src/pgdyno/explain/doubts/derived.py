@@ -8,15 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
+from pgdyno.analyse.comparison.derived_gain import (
+    CheckpointCycle,
+    Gain,
+    acts_on_checkpoints,
+    find_gains,
+    find_short_cycles,
+)
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.commands import Command, MeasuredLoad, write_command
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.record.tuned import STOCK, Tuned
 from pgdyno.record.types import StudyRecord
 
 SLOWER = "derived-slower"
-_OF_CHECKPOINTS = frozenset({"max_wal_size", "checkpoint_timeout"})
 
 
 def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -24,28 +28,12 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
     tuned = record.tuned
     if tuned is None:
         return
-    cycles = find_short_cycles(record, analysis)
-    for gain in find_gains(record, analysis.comparisons):
-        if gain.advice is Advice.DROP:
-            is_short = gain.workload in cycles and acts_on_checkpoints(tuned, gain.layer)
-            yield _costs(gain, is_short=is_short) if gain.layer is not None else _slower(record, gain)
+    for gain in find_gains(record, analysis.comparisons, analysis.workloads):
+        if gain.is_slower:
+            yield _costs(gain) if gain.layer is not None else _slower(record, gain)
     if acts_on_checkpoints(tuned, None):
-        for cycle in cycles.values():
+        for cycle in find_short_cycles(record, analysis.workloads).values():
             yield _too_short(cycle)
-
-
-def find_short_cycles(record: StudyRecord, analysis: StudyAnalysis) -> dict[str, CheckpointCycle]:
-    """Find stock's checkpoint cycle on each workload whose trials were too short to show what rarer checkpoints gain."""
-    return {
-        cycle.workload: cycle
-        for cycle in find_checkpoint_cycles(record, analysis.workloads)
-        if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s
-    }
-
-
-def acts_on_checkpoints(tuned: Tuned, layer: str | None) -> bool:
-    """Return whether a layer makes checkpoints rarer or more frequent; None: the whole derived set."""
-    return any(_OF_CHECKPOINTS & set(one.settings) for one in tuned.layers if layer in {None, one.name})
 
 
 def _slower(record: StudyRecord, gain: Gain) -> Finding:
@@ -70,13 +58,13 @@ def _write_layers(record: StudyRecord, gain: Gain) -> str:
     return f"`{said}`" if said else "the same bench with --layers"
 
 
-def _costs(gain: Gain, *, is_short: bool) -> Finding:
+def _costs(gain: Gain) -> Finding:
     return Finding(
         severity=Severity.WARNING,
         claim=f"The derived settings are faster without the layer {gain.layer}.",
         evidence=f"What the layer adds: {_describe(gain)}",
         advice="Leave it out for this load only if longer trials show the same: these held too few checkpoints for it."
-        if is_short
+        if gain.short is not None
         else "Leave it out for this load.",
         workload=gain.workload,
         rule="layer-costs",

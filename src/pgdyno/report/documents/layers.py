@@ -54,7 +54,7 @@ def make_tuned(report: ReportInput) -> TunedDocument | None:
     tuned = report.record.tuned
     if tuned is None:
         return None
-    gains = find_gains(report.record, report.analysis.comparisons)
+    gains = find_gains(report.record, report.analysis.comparisons, report.analysis.workloads)
     return TunedDocument(
         derived_for=tuned.derived_for,
         sentences=tuple(f"{claim}: {figures}." for claim, figures in describe_proofs(report)),

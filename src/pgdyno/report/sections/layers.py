@@ -32,7 +32,7 @@ from pgdyno.report.verdict_words import (
 
 _SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
 _BRIEF_METRICS = ("tps", "latency_p99_ms")
-_UNDECIDED = "undecided here"
+_NAMES = {Advice.UNDECIDED: "undecided here"}
 _HUES = {
     Advice.KEEP: HUES[VerdictKind.FASTER],
     Advice.DROP: HUES[VerdictKind.SLOWER],
@@ -73,9 +73,7 @@ def build_derived(report: ReportInput) -> Iterator[Section]:
 
 def describe_proofs(report: ReportInput) -> tuple[tuple[str, str], ...]:
     """Return whether the set is faster than stock, for each workload, with the figures."""
-    return tuple(
-        _describe_proof(gain) for gain in find_gains(report.record, report.analysis.comparisons) if gain.layer is None
-    )
+    return tuple(_describe_proof(gain) for gain in _find_gains(report) if gain.layer is None)
 
 
 def warn_slower(report: ReportInput) -> tuple[str, ...]:
@@ -166,7 +164,7 @@ def layers_table(report: ReportInput) -> Table | None:
 def list_layers(report: ReportInput) -> tuple[tuple[TunedLayer, tuple[Gain, ...]], ...]:
     """Return each layer that was taken out, with its gain on every workload."""
     tuned = report.record.tuned
-    gains = find_gains(report.record, report.analysis.comparisons)
+    gains = _find_gains(report)
     layers = () if tuned is None else tuned.layers
     return tuple(
         (layer, tuple(gain for gain in gains if gain.layer == layer.name))
@@ -213,6 +211,10 @@ def describe_gain(gain: Gain) -> str:
     return figures if verdict.is_decided else f"{figures}; {describe_outlook(verdict, round_s=gain.round_s)}"
 
 
+def _find_gains(report: ReportInput) -> tuple[Gain, ...]:
+    return find_gains(report.record, report.analysis.comparisons, report.analysis.workloads)
+
+
 def _describe_proof(gain: Gain) -> tuple[str, str]:
     if gain.verdict is None:
         return f"{DERIVED} against {STOCK} on {gain.workload} has no verdict", "it was not measured"
@@ -226,12 +228,6 @@ def _standing(gain: Gain) -> str:
     return name_verdict(gain.verdict) if gain.advice is Advice.EQUIVALENT else str(gain.advice.value)
 
 
-def _name_advice(advices: Collection[Advice]) -> str:
-    """Name the advice to show: what was proven is never called undecided."""
-    shown = _find_shown(advices)
-    return _UNDECIDED if shown is Advice.UNDECIDED else shown.value
-
-
 def _find_shown(advices: Collection[Advice]) -> Advice:
     """Find the advice to show: a loss anywhere comes first, a gain anywhere second; a lone doubt makes the rest undecided."""
     shown = next((one for one in (Advice.DROP, Advice.KEEP, Advice.UNDECIDED) if one in advices), None)
@@ -242,12 +238,8 @@ def _advice_cell(gains: tuple[Gain, ...]) -> Cell:
     advices = {gain.advice for gain in gains}
     shown = _find_shown(advices)
     is_proven = shown in {Advice.KEEP, Advice.DROP}
-    short = "weigh" if {Advice.KEEP, Advice.DROP} <= advices else _name_advice(advices)
-    outlooks = [
-        f"{gain.workload}: {describe_outlook(gain.verdict, round_s=gain.round_s)}"
-        for gain in gains
-        if gain.verdict is not None and not gain.verdict.is_decided
-    ]
+    short = "weigh" if {Advice.KEEP, Advice.DROP} <= advices else _NAMES.get(shown, shown.value)
+    outlooks = [f"{gain.workload}: {words}" for gain in gains if (words := _describe_doubt(gain))]
     # The cell has said the word for a lone equivalence.
     lone = "" if is_proven else _standing(gains[0]).removeprefix(f"{shown.value} ")
     return Cell(
@@ -257,6 +249,15 @@ def _advice_cell(gains: tuple[Gain, ...]) -> Cell:
         hue=_HUES[shown],
         note="; ".join(outlooks) or None,
     )
+
+
+def _describe_doubt(gain: Gain) -> str:
+    """Describe why a gain is undecided, or what would settle it; nothing where it is decided."""
+    if gain.is_slower and gain.short is not None:
+        return f"slower in trials of {format_seconds(gain.short.duration_s)}, too short to show what is gained by checkpointing less often"
+    if gain.verdict is None or gain.verdict.is_decided:
+        return ""
+    return describe_outlook(gain.verdict, round_s=gain.round_s)
 
 
 def _gain_cell(gain: Gain) -> Cell:

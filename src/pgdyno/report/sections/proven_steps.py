@@ -15,8 +15,7 @@ import msgspec
 from pgdyno.analyse.comparison.derived_gain import CheckpointCycle, find_gains
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.failover import OUTAGE_METRICS
-from pgdyno.explain.doubts.derived import acts_on_checkpoints, find_short_cycles
-from pgdyno.record.tuned import STOCK, Tuned
+from pgdyno.record.tuned import STOCK
 from pgdyno.report.document import Link
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
@@ -67,20 +66,17 @@ class _Sides(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def list_derived(report: ReportInput, tuned: Tuned, trusted: Mapping[str, str]) -> Iterator[NextStep]:
+def list_derived(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[NextStep]:
     """Yield the steps that follow from the verdicts on derived settings.
 
     Args:
         report: The report's input.
-        tuned: The derived settings.
         trusted: The anchor of each workload whose verdicts may be trusted, by name.
     """
     shown: dict[str | None, list[_Shown]] = {}
-    cycles = find_short_cycles(report.record, report.analysis)
-    for gain in find_gains(report.record, report.analysis.comparisons):
+    for gain in find_gains(report.record, report.analysis.comparisons, report.analysis.workloads):
         if gain.workload in trusted:
-            short = cycles.get(gain.workload) if acts_on_checkpoints(tuned, gain.layer) else None
-            one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived", short=short)
+            one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived", short=gain.short)
             shown.setdefault(gain.layer, []).append(one)
     whole = shown.pop(None, [])
     yield from _use(whole, "Use the derived settings.")
