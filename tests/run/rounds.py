@@ -23,6 +23,7 @@ from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind
+from tests.cli.program import wait_until
 from tests.homes import installation_of
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
@@ -124,8 +125,17 @@ def find_log_readers() -> list[int]:
 
 
 def kill_log_readers() -> None:
+    """Kill them, and wait until they are dead."""
     for pid in find_log_readers():
         os.kill(pid, signal.SIGKILL)
+        # Of one that is dead and not waited for yet, nothing is left there.
+        assert wait_until(lambda path=Path(f"/proc/{pid}/cmdline"): not path.read_bytes())
+
+
+def kill_server(member: LiveMember) -> None:
+    """Kill its server, and wait until that is known."""
+    os.kill(postmaster_of(member), signal.SIGKILL)
+    assert wait_until(lambda: member.stage.server.find_failure() is not None)
 
 
 def processes_of(root: Path) -> str:

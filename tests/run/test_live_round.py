@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgdyno.conduct.live_rounds import is_of_all
+from pgdyno.conduct.live_rounds import find_culprit, is_of_all
 from pgdyno.errors import ShortPoolError
 from pgdyno.record.transactions.pack import read_packed
 from pgdyno.record.transactions.slices import SlicePhase
@@ -42,6 +42,7 @@ from tests.run.rounds import (
     count_cycles,
     find_log_readers,
     kill_log_readers,
+    kill_server,
     make_members,
     once_alternating,
     own_shared_memory,
@@ -295,6 +296,24 @@ def test_a_dead_log_reader_fails_every_member_and_is_the_fault_of_none(home: Hom
     for outcome in outcomes:
         assert outcome.error is not None
         assert outcome.error.fact == "pgbench's log of transactions is lost, from which slices are counted"
+    assert_nothing_is_left(home)
+
+
+def test_a_server_that_died_with_the_log_reader_is_its_members_failure(home: Home, tmp_path: Path) -> None:
+    variants = (variant("a"), variant("b"))
+    members = make_members(home, tmp_path, ("a", "b"), variants, duration_s=600.0, warm_up="0s")
+
+    def act() -> None:
+        kill_log_readers()
+        kill_server(members[1])
+
+    # What the member has that is looked at first is a lost log.
+    outcomes = run_round(members, should_stop=once_alternating(members, act))
+    other, failed = outcomes
+    assert find_culprit(outcomes) is failed
+    assert failed.error is not None
+    assert failed.error.fact == "the server was killed by SIGKILL"
+    assert isinstance(other.error, OtherMemberFailedError)
     assert_nothing_is_left(home)
 
 

@@ -35,6 +35,7 @@ from tests.run.rounds import (
     count_cycles,
     find_log_readers,
     kill_log_readers,
+    kill_server,
     make_members,
     own_shared_memory,
     pgbench_of,
@@ -301,6 +302,23 @@ def test_a_dead_log_reader_fails_every_load_and_is_the_fault_of_none(home: Home,
     for outcome in outcomes:
         assert outcome.error is not None
         assert outcome.error.fact == "pgbench's log of transactions is lost, from which slices are counted"
+    assert_nothing_is_left(home)
+
+
+def test_a_server_that_died_with_the_log_reader_after_all_turns_is_the_fault_of_none(
+    home: Home, tmp_path: Path
+) -> None:
+    members = make_turns(home, tmp_path, duration_s=2.0)
+
+    def kill() -> bool:
+        kill_log_readers()
+        kill_server(members[0])
+        return True
+
+    outcomes = run_round(members, slice_s=None, should_stop=kill)
+    assert is_of_all(outcomes)
+    assert outcomes[0].error is not None
+    assert outcomes[0].error.fact == "the server was killed by SIGKILL"
     assert_nothing_is_left(home)
 
 

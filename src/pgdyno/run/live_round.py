@@ -69,6 +69,9 @@ def run_live_round(
     except (PgdynoError, OSError) as exc:
         error = exc if isinstance(exc, PgdynoError) else describe_os_error(exc)
         LOG.warning("the live round fails: %s", error.reason, exc_info=exc)
+        # A server that has died explains what else failed, such as the reader of all logs.
+        if failed := next((run for run in runs if run.error is not None), None):
+            _tell_others(runs, failed)
         for run in runs:
             run.error = run.error or error
     for run in runs:
@@ -215,12 +218,16 @@ class _LiveRound:
                     # Who has failed first is told: it may be why the log of another is lost.
                     with contextlib.suppress(MemberFailedError, LostLogError), run.blamed():
                         end(run)
-        for run in self._runs:
-            if run.error is None:
-                run.error = OtherMemberFailedError(
-                    f"the live round ended because {failed.name} failed",
-                    detail=failed.error.reason if failed.error is not None else "",
-                )
+        _tell_others(self._runs, failed)
 
     def _shuffled(self) -> list[MemberRun]:
         return self._draw.sample(self._runs, len(self._runs))
+
+
+def _tell_others(runs: Sequence[MemberRun], failed: MemberRun) -> None:
+    """Tell the members without an error of their own which one has failed."""
+    assert failed.error is not None  # noqa: S101 - it has failed
+    for run in runs:
+        run.error = run.error or OtherMemberFailedError(
+            f"the live round ended because {failed.name} failed", detail=failed.error.reason
+        )

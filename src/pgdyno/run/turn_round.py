@@ -117,9 +117,9 @@ class _TurnRound:
                 os.sync()
             self._open_logs(stack)
             self._alternate(on_activity, on_load, should_stop)
+            # It is nobody's turn any more.
             for turn in self._turns:
-                with self._blaming(turn):
-                    turn.finish()
+                turn.finish()
 
     def _open_logs(self, stack: contextlib.ExitStack) -> None:
         """Follow the logs of all turns until the stack ends."""
