@@ -137,11 +137,17 @@ def test_a_rate_that_leaves_trials_or_slices_without_a_p95_is_told() -> None:
     assert "`--duration 300s` leaves room" in worst
     by_reload = [
         experiment_of(
-            vary({"name": "a"}, {"settings": {"work_mem": "8MB"}}, workload=[{"name": "tpcb-like", "rate_tps": rate}])
+            vary(
+                {"name": "a"},
+                {"settings": {"work_mem": "8MB"}},
+                workload=[{"name": "tpcb-like", "rate_tps": rate}],
+                experiment=asked,
+            )
         )
-        for rate in (12, 14)
+        # A slice is as long as it must be, or as the user wants it.
+        for rate, asked in ((12, {}), (14, {}), (64, {"slice": "2s"}), (66, {"slice": "2s"}))
     ]
-    assert [one.design for one in by_reload] == [DesignKind.PAIRED, DesignKind.SWITCHBACK]
+    assert [one.design for one in by_reload] == [DesignKind.PAIRED, DesignKind.SWITCHBACK] * 2
     assert by_reload[0].reason == "a load runs at a rate, and slices hold too few of its transactions for a p95 latency"
 
 

@@ -23,8 +23,8 @@ HINT_PAIRED = 'leave out --design, or use --design paired (in a study file: desi
 """For a design that the variants or the machine do not allow; a plan does not tell whether a file or an option asked for it."""
 # What `SHOW` calls a choice of initdb, and its key.
 _OF_INITDB = {"data_checksums": "checksums", "wal_segment_size": "wal_segment_size", "server_encoding": "encoding"}
-# A slice of the longest kind then has the 100 transactions of a p95 (analyse/comparison/rounds.py), nearly always.
-_LEAST_RATE_TPS = 130 / LONGEST_SLICE_S
+# A slice in which so many are due has the 100 transactions of a p95 (analyse/comparison/rounds.py), nearly always.
+_LEAST_IN_SLICE = 130
 _COST_WORDS = {
     "kernel": "a change of the kernel's settings",
     "new sessions": "new sessions",
@@ -207,7 +207,8 @@ def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> t
     few = "runs at a rate, and slices hold too few of its transactions for a p95 latency"
     if any(part.rate_tps is not None for workload in study.workload for part in workload.parts):
         hindrances.append((f"a part {few}", False))
-    if any(workload.rate_tps is not None and workload.rate_tps < _LEAST_RATE_TPS for workload in study.workload):
+    longest_s = study.experiment.slice_s or LONGEST_SLICE_S
+    if any(each.rate_tps is not None and each.rate_tps * longest_s < _LEAST_IN_SLICE for each in study.workload):
         hindrances.append((f"a load {few}", False))
     # Report obstacles that make it impossible first.
     found = sorted(filter(None, hindrances), key=lambda each: not each[1])
