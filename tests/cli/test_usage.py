@@ -115,6 +115,18 @@ def test_who_asked_for_json_gets_the_error_as_json(
     assert err.startswith("error: ")
 
 
+def test_unlike_values_of_an_option_that_says_how_long_are_not_dropped_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = (
+        "bench -T 1s --duration 2s --rounds 3 --rounds 3 --disk --no-disk --set fsync=on --set work_mem=1MB --server x"
+    )
+    code, _, err = told(line, monkeypatch, capsys)
+    note, error, _ = err.splitlines()
+    assert note == "note: --duration takes one value: the last one given holds"
+    assert (code, error) == (2, "error: --server x: neither `embedded` nor a major version")
+
+
 def test_without_a_word_there_is_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = told("", monkeypatch, capsys)
     assert code == 2

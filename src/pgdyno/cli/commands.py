@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from typer import BadParameter
+from typer import BadParameter, echo
 from typer.core import TyperCommand, TyperGroup
 
 # Longer lines are hard to read. Longer options have their help text on the next line.
@@ -33,7 +33,8 @@ VARIED = frozenset(
     {"clients", "threads", "mode", "scale", "endpoint", "pool_size", "server", "cache", "home", "wal_home"}
 )
 """Options that have axes of a sweep of the same names."""
-# What says how long and how exactly something is measured may come twice, as where an alias has it: the last one holds.
+# What says how long and how exactly something is measured may come twice, as where an alias has it: the last one holds, and
+# a note says so.
 _OF_SUBJECT = VARIED | {"rate", "standbys", "pool_mode", "sysctl", "initdb"}
 
 Row = tuple[str, str]
@@ -70,7 +71,7 @@ class PlainCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command line."""
         if not ctx.resilient_parsing:
-            _refuse_repeated(self, ctx, args)
+            _tell_repeated(self, ctx, args)
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -104,15 +105,17 @@ def _keep_default(parameter: Any) -> None:
     parameter.process_value = process_value
 
 
-def _refuse_repeated(command: PlainCommand, ctx: Any, words: Sequence[str]) -> None:
-    """Refuse unlike values of an option that takes one and says what is measured: typer would drop all but the last.
+def _tell_repeated(command: PlainCommand, ctx: Any, words: Sequence[str]) -> None:
+    """Refuse unlike values of an option that takes one and says what is measured, and note those of any other.
+
+    Typer drops all but the last without a word.
 
     Raises:
         RepeatedOptionError: An option was given several.
     """
     parser = command.make_parser(ctx)
     options = [each for each in command.get_params(ctx) if each.param_type_name == "option"]
-    once = [each for each in options if each.name in _OF_SUBJECT and not each.multiple]
+    once = [each for each in options if not each.multiple and not each.is_flag]
     for option in once:
         twin = copy(option)
         # Of such an option, which takes the place of the other, the parser keeps every value.
@@ -120,8 +123,11 @@ def _refuse_repeated(command: PlainCommand, ctx: Any, words: Sequence[str]) -> N
         twin.add_to_parser(parser, ctx)
     given, _, _ = parser.parse_args(args=[*words])
     for option in once:
-        if len(set(values := given.get(option.name) or ())) > 1:
+        if len(set(values := given.get(option.name) or ())) < 2:
+            continue
+        if option.name in _OF_SUBJECT:
             raise RepeatedOptionError(option.opts[0], values, given)
+        echo(f"note: {option.opts[0]} takes one value: the last one given holds", err=True)
 
 
 def _set_flag_defaults(parameters: list[Any]) -> list[Any]:
