@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import pytest
@@ -113,6 +114,15 @@ def test_who_asked_for_json_gets_the_error_as_json(
     assert error["fact"] == fact
     assert hint in error["hint"]
     assert err.startswith("error: ")
+
+
+def test_a_name_that_is_not_utf_8_is_escaped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, err = told(os.fsdecode(b"tune --host not\xff/there.toml --json"), monkeypatch, capsys)
+    fact = r"cannot read the host file not\xff/there.toml"
+    assert json.loads(out)["error"]["fact"] == fact
+    assert err.startswith(f"error: {fact}\n")
 
 
 def test_unlike_values_of_an_option_that_says_how_long_are_not_dropped_without_a_word(

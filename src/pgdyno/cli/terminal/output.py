@@ -87,19 +87,22 @@ def show_error(error: PgdynoError, *, as_json: bool) -> None:
     console = PipedConsole(stderr=True, highlight=False, soft_wrap=True)
     machine = machine_name()
     place = "" if machine is None else f" on {machine}"
-    console.print(f"[bold red]error{escape(place)}:[/bold red] {_escape(error.fact)}")
-    for line in error.detail.splitlines():
+    fact, detail, hint = map(_as_utf8, (error.fact, error.detail, with_program(error.hint, program_name())))
+    console.print(f"[bold red]error{escape(place)}:[/bold red] {_escape(fact)}")
+    for line in detail.splitlines():
         console.print(f"  {_escape(line)}")
-    hint = with_program(error.hint, program_name())
     if hint:
         console.print(f"[bold]hint:[/bold] {_escape(hint)}")
     if as_json:
         import msgspec  # noqa: PLC0415 - needed only for JSON
 
-        document = {
-            "error": {"fact": error.fact, "detail": error.detail, "hint": hint, "exit_code": int(error.exit_code)}
-        }
+        document = {"error": {"fact": fact, "detail": detail, "hint": hint, "exit_code": int(error.exit_code)}}
         write_out(msgspec.json.encode(document) + b"\n")
+
+
+def _as_utf8(words: str) -> str:
+    """Return words with escapes for bytes of file names that are not UTF-8, which JSON cannot hold."""
+    return words.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _escape(words: str) -> str:
