@@ -212,6 +212,10 @@ def test_quotes() -> None:
         format_alter_system("shared_preload_libraries", "a, b")
         == "ALTER SYSTEM SET shared_preload_libraries = 'a', 'b';"
     )
+    assert format_alter_system("temp_tablespaces", "") == "ALTER SYSTEM SET temp_tablespaces = '';"
+    # Of '' PostgreSQL makes '""', and the next start fails: could not access file "".
+    emptied = format_alter_system("shared_preload_libraries", "")
+    assert emptied.startswith("ALTER SYSTEM RESET shared_preload_libraries; -- for '' leave it out of postgresql.conf")
 
 
 def test_colour_is_never_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

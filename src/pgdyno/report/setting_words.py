@@ -36,6 +36,9 @@ def format_conf(name: str, value: str) -> str:
 
 def format_alter_system(name: str, value: str) -> str:
     """Format an ALTER SYSTEM command."""
+    if not value and name.lower().endswith("_libraries"):
+        # It writes '' as a list of one library without a name, which keeps the server or its sessions from starting.
+        return f"ALTER SYSTEM RESET {name}; -- for '' leave it out of postgresql.conf, too: ALTER SYSTEM writes no empty list"
     parts = [part.strip() for part in value.split(",")] if is_quoted_list(name) else [value]
     return f"ALTER SYSTEM SET {name} = {', '.join(_quote(part) for part in parts)};"
 
