@@ -185,6 +185,32 @@ def test_machines_are_compared_on_terms_that_both_have() -> None:
     assert (none.text, none.note) == ("—", "both have no price on the same terms")
 
 
+def test_figures_side_by_side_are_on_the_first_terms_that_all_machines_have() -> None:
+    book = PriceBook(
+        own=parse_prices(
+            'date = 2026-11-01\nsource = "ours"\n[[instance]]\nname = "ecs.g8i.large"\nspot_per_hour = 0.03\n'
+            "[[machine]]\nper_month = 120.0\n",
+            source="p",
+        )
+    )
+
+    def rows_of(*hosts: HostSpec) -> tuple[dict[str, list[str]], str]:
+        priced = (price_machine(host, 1000.0, PriceOptions(book=book)) for host in hosts)
+        table = hosts_table([PricedRecord(record_dir="", name=each.cost.name, price=each) for each in priced])
+        return {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}, table.remark or ""
+
+    spot, aws = HostSpec(instance="ecs.g8i.large"), HostSpec(instance="c7g.2xlarge")
+    rows, remark = rows_of(aws, spot)
+    assert [month.partition(" ")[2] for month in rows["a month"]] == ["on the spot market"] * 2
+    first, second = (float(each) for each in rows["TPS per $ a month"])
+    ratio = float(rows["TPS per $ against c7g.2xlarge"][1].removesuffix(" ×"))
+    assert ratio == pytest.approx(second / first, rel=0.01)
+    assert "unlike terms" not in remark
+    rows, remark = rows_of(aws, spot, HostSpec())
+    assert [month.partition(" ")[2] for month in rows["a month"]] == ["on demand", "on the spot market", "as you say"]
+    assert "Machines are on unlike terms" in remark
+
+
 def test_only_spot_instances_of_aws_have_two_minutes() -> None:
     for name, notice in (("r8g.large", True), ("ecs.g8i.large", False)):
         own = f'[[instance]]\nname = "{name}"\nspot_per_hour = 0.03\n'

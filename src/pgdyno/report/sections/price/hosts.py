@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.price.loading import Loading
+from pgdyno.price.cost import Cost
+from pgdyno.price.loading import Loading, LoadingWorth
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import format_bytes, format_number
@@ -16,10 +18,13 @@ from pgdyno.report.sections.price.tables import estimate_cell
 from pgdyno.report.sections.price.words import PricedRecord, format_money, name_term, symbol_of, tag_of
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
+_Paid = TypeVar("_Paid", Cost, Worth, LoadingWorth)
+_Priced = TypeVar("_Priced", WorkloadWorth, Loading)
+
 
 def hosts_table(priced: Sequence[PricedRecord]) -> Table:
     """Build the table of machines side by side: hardware, price, speed, and speed for each CPU and for the money."""
-    prices = [one.price for one in priced]
+    prices = _put_shared_terms_first([one.price for one in priced])
     rows = [(text(title), *(text(show(price)) for price in prices)) for title, show in _HOST_ROWS.items()]
     title_of_money = f"TPS per {symbol_of(prices[0].cost.currency)}"
     for name in dict.fromkeys(workload.name for price in prices for workload in price.workloads):
@@ -37,8 +42,36 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
         caption="Side by side",
         columns=columns("", *map(_name, priced), numbers_from=1),
         rows=tuple(rows),
-        remark=_describe_figures(priced),
+        remark=_describe_figures(priced) + _describe_terms(prices),
     )
+
+
+def _put_shared_terms_first(prices: Sequence[StudyPrice]) -> Sequence[StudyPrice]:
+    """Put the terms on which all machines have a price, if there are any, before the others of each: rows show the first."""
+    costs = [one.cost for one in prices if one.cost.costs]
+    terms = [one.term for one in costs[0].costs] if costs else []
+    shared = next((term for term in terms if all(one.find(term) is not None for one in costs)), None)
+
+    def sort(several: Iterable[_Paid]) -> tuple[_Paid, ...]:
+        return tuple(sorted(several, key=lambda one: one.term is not shared))
+
+    def sort_worths(several: Iterable[_Priced]) -> tuple[_Priced, ...]:
+        return tuple(msgspec.structs.replace(one, worths=sort(one.worths)) for one in several)
+
+    return [
+        msgspec.structs.replace(
+            one,
+            cost=msgspec.structs.replace(one.cost, costs=sort(one.cost.costs)),
+            workloads=sort_worths(one.workloads),
+            loadings=sort_worths(one.loadings),
+        )
+        for one in prices
+    ]
+
+
+def _describe_terms(prices: Sequence[StudyPrice]) -> str:
+    terms = {one.cost.costs[0].term for one in prices if one.cost.costs}
+    return " Machines are on unlike terms, which are beside the price of a month." if len(terms) > 1 else ""
 
 
 def _list_loadings(prices: Sequence[StudyPrice]) -> Iterator[tuple[Cell, ...]]:
