@@ -8,10 +8,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.types import PartAnalysis
 from pgdyno.flow.records.journal import read_journal
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore
@@ -163,6 +166,31 @@ def test_a_load_in_parts_has_an_answer_for_each_part_and_none_for_their_sum() ->
     assert [one.partition(": ")[0] for one in answers] == whole["parts"]
     assert ("slower" in answers[0], "faster" in answers[1], "inconclusive" in " ".join(answers)) == (True, True, False)
     assert [one.workload for one in list_retests(kept)] == whole["parts"][:1]
+
+
+def test_a_load_in_parts_that_compares_nothing_shows_the_tps_of_each_and_not_their_sum() -> None:
+    report = build_split()
+    (whole,) = report.analysis.workloads
+    tps = {"tpcb-like": 900.0, "select-only": 30_000.0}
+    parts = tuple(
+        PartAnalysis(
+            name=part.name,
+            endpoints=(part.endpoint,),
+            clients=part.clients,
+            tps=Estimate(value=tps[part.name], low=None, high=None, n=1, unit="tps"),
+            latency_ms={},
+            failed_count=0,
+        )
+        for part in whole.load.parts
+    )
+    whole = msgspec.structs.replace(whole, parts=parts)
+    analysis = msgspec.structs.replace(report.analysis, workloads=(whole,), comparisons=(), part_comparisons=())
+    document = json.loads(render_json(msgspec.structs.replace(report, analysis=analysis)))
+    kept = parse_kept(json.dumps({**document, "experiment": None}).encode())
+    assert describe_answers(kept) == (
+        "part tpcb-like of split: 900 TPS, n = 1",
+        "part select-only of split: 30,000 TPS, n = 1",
+    )
 
 
 def test_noise_that_was_told_apart_proves_nothing() -> None:

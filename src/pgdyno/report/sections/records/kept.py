@@ -25,12 +25,33 @@ class KeptTrial(msgspec.Struct, frozen=True, kw_only=True):
     status: TrialStatus
 
 
+class KeptPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one part of a load, or of one standby that it reads from."""
+
+    name: str
+    tps: Estimate
+
+
+class KeptLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """A load as planned."""
+
+    parts: tuple[Any, ...] = ()
+
+
 class KeptWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """A workload's own figures."""
 
     name: str
+    planned: KeptLoad = KeptLoad()
     tps: Estimate
+    parts: tuple[KeptPart, ...] = ()
     trials: tuple[KeptTrial, ...]
+
+    def describe_tps(self) -> tuple[str, ...]:
+        """Return the TPS in words; of a load in parts those of each, because the sum of unlike transactions says nothing."""
+        if self.planned.parts and self.parts:
+            return tuple(f"part {one.name} of {self.name}: {_format_tps(one.tps)}" for one in self.parts)
+        return (f"{self.name}: {_format_tps(self.tps)}",)
 
 
 class KeptPlanned(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +177,7 @@ def describe_answers(kept: KeptReport) -> tuple[str, ...]:
     if kept.experiment is not None:
         unsafe = frozenset(variant.name for variant in kept.experiment.variants if not variant.is_durable)
         return tuple(_answer(one, unsafe) for one in kept.experiment.list_judged())
-    return tuple(f"{one.name}: {_format_tps(one.tps)}" for one in kept.workloads)
+    return tuple(words for one in kept.workloads for words in one.describe_tps())
 
 
 def list_gains(kept: KeptReport) -> tuple[ProvenGain, ...]:
