@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +25,32 @@ def test_two_that_write_one_file_at_a_time_leave_it_whole(tmp_path: Path) -> Non
     write_durably(file, write_slowly())
     assert file.read_bytes() == b"one report"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_next_writer_removes_the_draft_of_a_killed_one(tmp_path: Path) -> None:
+    file, other = tmp_path / "[report].html", tmp_path / ".[report].html.notes.txt"
+    other.touch()
+    program = """
+import sys
+from pathlib import Path
+from pgdyno.record.durable import write_durably
+
+def write_slowly():
+    yield b"half"
+    print("begun", flush=True)
+    sys.stdin.read()
+
+write_durably(Path(sys.argv[1]), write_slowly())
+"""
+    argv = [sys.executable, "-c", program, str(file)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "begun\n"
+        write_durably(file, b"whole")
+        assert len(list(tmp_path.iterdir())) == 3, "the draft of one that is at work stays"
+        writer.kill()
+    write_durably(file, b"again")
+    assert (sorted(tmp_path.iterdir()), file.read_bytes()) == ([other, file], b"again")
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])

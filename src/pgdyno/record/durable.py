@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from pgdyno.errors import StepFailedError, why
 
@@ -25,18 +28,42 @@ def write_durably(path: Path, content: bytes | Iterable[bytes]) -> None:
     Raises:
         OSError: It cannot be written; the old content stays. So it does after an error of what yields the parts.
     """
+    _remove_left_drafts(path)
     # Another process may be writing the same file: each has a draft of its own, and the last one stays.
     partial = path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
     try:
         with partial.open("wb") as file:
+            if not _hold(file):
+                write_durably(path, content)
+                return
             file.writelines((content,) if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+            partial.replace(path)
     finally:
         # On a full disk a leftover partial file would take space that other files need.
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def _hold(draft: BinaryIO) -> bool:
+    """Lock a new draft while it is written; return False if another writer took it for one that was left, and removed it."""
+    # Where a file system has no locks, no draft is taken for one that was left.
+    with contextlib.suppress(OSError):
+        fcntl.flock(draft, fcntl.LOCK_EX)
+    return os.fstat(draft.fileno()).st_nlink > 0
+
+
+def _remove_left_drafts(path: Path) -> None:
+    """Remove the drafts of a file that killed processes have left: those that nobody holds."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
+            finally:
+                os.close(descriptor)
 
 
 @contextlib.contextmanager
