@@ -7,7 +7,7 @@ import pytest
 from pgdyno.tune.derive import derive
 from pgdyno.tune.memory import total_bytes
 from pgdyno.tune.types import DerivedSettings, Kernel, WorkloadClass
-from tests.tune.subjects import GB, MB, known, make_pooling, make_subject
+from tests.tune.subjects import GB, MB, known, make_disk, make_pooling, make_subject
 
 
 def value(tuning: DerivedSettings, name: str) -> str | None:
@@ -95,6 +95,23 @@ def test_the_cost_limit_follows_the_costs_in_force(settings: dict[str, str], lim
     assert is_left == (limit is None)
 
 
+@pytest.mark.parametrize(
+    ("bytes_per_s", "delay_ms", "words"),
+    [
+        (2e9, 2, "vacuum may use a quarter of"),
+        (2e9, 20, "the most that the server takes, and less than a quarter"),
+        (50e6, 2, "the built-in limit, and more than a quarter"),
+    ],
+)
+def test_the_reason_for_the_cost_limit_says_where_it_is_no_quarter(
+    bytes_per_s: float, delay_ms: int, words: str
+) -> None:
+    settings = {"autovacuum_vacuum_cost_limit": "777", "autovacuum_vacuum_cost_delay": str(delay_ms)}
+    tuning = derive(make_subject(disk=make_disk(bytes_per_s=bytes_per_s), settings=settings))
+    (limit,) = (one for one in tuning.settings if one.name == "autovacuum_vacuum_cost_limit")
+    assert words in limit.reason
+
+
 def test_any_of_many_standbys_keeps_commits_only_if_the_furthest_one_takes_over() -> None:
     for count in (1, 2):
         tuning = derive(make_subject(standbys=known(count, name="standbys")))
@@ -102,7 +119,15 @@ def test_any_of_many_standbys_keeps_commits_only_if_the_furthest_one_takes_over(
         assert ("if the standby that has most of the WAL takes over" in note) == (count > 1)
 
 
-@pytest.mark.parametrize(("rate", "words"), [(100e6, "max_wal_size is full sooner"), (1e5, "fewer checkpoints")])
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        (100e6, "max_wal_size is full sooner"),
+        # It is full after 311 s, and the clock starts checkpoints after 300 s.
+        (10e6, "max_wal_size lasts this long, except in a busier hour"),
+        (1e5, "max_wal_size lasts this long."),
+    ],
+)
 def test_the_reason_for_a_timeout_says_what_starts_checkpoints(rate: float, words: str) -> None:
     tuning = derive(make_subject(wal_bytes_per_s=rate, settings={"checkpoint_timeout": "1200"}))
     (timeout,) = (one for one in tuning.settings if one.name == "checkpoint_timeout")

@@ -220,7 +220,7 @@ def _put_maintenance(draft: Draft, share: float) -> None:
         "autovacuum_work_mem",
         size(_derived_bytes(draft, "autovacuum_work_mem", share)),
         layer=Layer.MEMORY,
-        reason="it holds the dead rows that vacuum finds in a large table, so that it scans the indexes once.",
+        reason="the more of a large table's dead rows it holds, the fewer times a vacuum scans the indexes.",
         formula="data / 128 bytes × autovacuum_vacuum_scale_factor × 6 bytes (1.5 from 17 on), 64 MB to 1 GB, at most memory / 32",
         inputs=(subject.dataset, subject.memory),
         source=f"{_MANUAL}, autovacuum_work_mem; PostgreSQL 17 release notes, vacuum",

@@ -15,7 +15,7 @@ _COSTS = "PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”"
 _CACHED_SHARE = 0.9
 _BUILT_IN_RANDOM_COST = 4.0
 _LEAST_RANDOM_COST = 1.1
-_BUILT_IN_COST_LIMIT = 200
+_BUILT_IN_COST_LIMIT, _MOST_COST_LIMIT = 200, 10_000
 _VACUUM_SHARE = 0.25
 _DEAD_BYTES, _BYTES_PER_WORKER = 2 * GB, 256 * MB
 
@@ -99,11 +99,18 @@ def _put_cost_limit(draft: Draft) -> None:
     limit = _VACUUM_SHARE * disk.write_bytes_per_s.value / PAGE_BYTES * dirty_cost * delay_s
     # A value of -1 means the value of vacuum_cost_limit.
     is_built_in_right = limit <= 250 and draft.number("vacuum_cost_limit") == _BUILT_IN_COST_LIMIT
+    quarter = round(limit / 100) * 100
+    value = min(_MOST_COST_LIMIT, max(_BUILT_IN_COST_LIMIT, quarter))
+    reason = "vacuum may use a quarter of the disk's write bandwidth; slower, it may never catch up."
+    if value < quarter:
+        reason = "it is the most that the server takes, and less than a quarter of the disk's write bandwidth."
+    elif value > quarter:
+        reason = "it is the built-in limit, and more than a quarter of the disk's write bandwidth; slower, vacuum may never catch up."
     draft.put(
         "autovacuum_vacuum_cost_limit",
-        "-1" if is_built_in_right else str(min(10_000, max(_BUILT_IN_COST_LIMIT, round(limit / 100) * 100))),
+        "-1" if is_built_in_right else str(value),
         layer=Layer.AUTOVACUUM,
-        reason="vacuum may use a quarter of the disk's write bandwidth; slower, it may never catch up.",
+        reason=reason,
         formula="write bandwidth / 4 / 8 kB × vacuum_cost_page_dirty × autovacuum_vacuum_cost_delay, from 200 to 10000",
         inputs=(disk.write_bytes_per_s,),
         source="PostgreSQL 18 manual, section 19.10.2 “Cost-based Vacuum Delay”",

@@ -126,9 +126,12 @@ def _format_duration(seconds: float) -> str:
 def _put_timeout(draft: Draft) -> None:
     rate = wal_rate(draft.subject, compression_of(draft))
     distance = wal_distance_bytes(draft.number("max_wal_size"), draft.number("checkpoint_completion_target"))
-    by_wal = distance / _HEADROOM / rate.value if rate.value else _LONGEST_S
+    full_s = distance / rate.value if rate.value else math.inf
+    by_wal = full_s / _HEADROOM
     reason = "fewer checkpoints write fewer full-page images to the WAL; max_wal_size lasts this long."
     if by_wal < _SHORTEST_S:
+        reason = "fewer checkpoints write fewer full-page images to the WAL; max_wal_size lasts this long, except in a busier hour."
+    if full_s < _SHORTEST_S:
         reason = "max_wal_size is full sooner, which starts the checkpoints under this load; this starts them only where less is written."
     draft.put(
         "checkpoint_timeout",
