@@ -191,6 +191,15 @@ def test_a_machine_that_is_not_here_has_the_build_of_a_distribution(
 
 
 @pytest.mark.cluster
+def test_a_machine_elsewhere_gets_as_many_huge_pages_as_the_server_asks_for() -> None:
+    def count(*own: str) -> int:
+        settings = tune(question(host="r8g.2xlarge", fixed=dict(each.split("=") for each in own)), form=Form.TABLE)
+        (pages,) = (one for one in settings.view.tuning.settings if one.name == "vm.nr_hugepages")
+        return int(pages.value)
+
+    assert count("huge_page_size=1GB") == -(-count() // 512)
+
+
 def test_a_server_takes_the_fragment_and_the_script(cluster: Cluster) -> None:
     # The server's log is its own matter.
     asked = question(

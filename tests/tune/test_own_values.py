@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pgdyno.tune.derive import derive
@@ -53,6 +54,19 @@ def test_a_fixed_value_counts_in_any_spelling(name: str, shown: str, words: tupl
     expected = derive(subject, fixed={name: shown})
     assert all(derive(subject, fixed={name: word}) == expected for word in words)
     assert (value(expected, "vm.nr_hugepages") is None) == (shown == "off")
+
+
+def test_the_pool_has_pages_of_the_size_that_the_server_asks_for() -> None:
+    subject, own = make_subject(), {"huge_page_size": "1GB"}
+    away = msgspec.structs.replace(subject, disk=msgspec.structs.replace(subject.disk, path=""))
+    usual, large, here = derive(away), derive(away, fixed=own), derive(subject, fixed=own)
+    assert value(derive(subject, fixed={"huge_page_size": "2MB"}), "vm.nr_hugepages") == value(usual, "vm.nr_hugepages")
+    assert value(large, "vm.nr_hugepages") == str(-(-int(value(usual, "vm.nr_hugepages") or 0) // 512))
+    assert any(note.startswith("vm.nr_hugepages counts pages of 1 GB, which must be") for note in large.notes)
+    # Here the kernel's own pages have 2 MB, and vm.nr_hugepages makes none of another size.
+    assert value(here, "vm.nr_hugepages") is None
+    assert any("/hugepages-1048576kB/nr_hugepages" in note for note in here.notes)
+    assert not any("vm.nr_hugepages" in note for note in usual.notes)
 
 
 def test_huge_pages_of_other_programs_are_not_shared_out() -> None:

@@ -15,6 +15,8 @@ from pgdyno.run.cluster.settings_check import count_huge_pages, find_refused
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.tune.derive import leave_out, with_huge_pages
+from pgdyno.tune.draft import Draft
+from pgdyno.tune.memory import huge_page_bytes
 from pgdyno.tune.subject import find_missing_values
 from pgdyno.tune.types import DerivedSettings, Target
 
@@ -27,7 +29,6 @@ def accept_settings(
     fixed: Collection[str],
     other_settings: Mapping[str, str] | None = None,
     control_file: Path | None = None,
-    huge_page_bytes: int | None = None,
 ) -> DerivedSettings:
     """Reduce the set to what the program accepts, and add the number of huge pages that it counts.
 
@@ -38,13 +39,14 @@ def accept_settings(
         fixed: Names of settings that the user insists on, which are never left out.
         other_settings: Other settings that the server has.
         control_file: The control file of the cluster; None for a new cluster.
-        huge_page_bytes: Size of a huge page on the target machine; None: on this machine.
 
     Raises:
         SpecError: The program refuses the settings, and leaving out single ones does not help.
         HostError: The scratch folder cannot be created.
     """
-    lacking = find_missing_values(installation.facts)
+    lacking, subject = find_missing_values(installation.facts), tuning.subject
+    # Of a machine that is not here, this kernel does not know the default.
+    page_bytes = None if subject.disk.path else huge_page_bytes(Draft(subject, tuning.values_of(Target.POSTGRESQL)))
 
     def count(asked: DerivedSettings) -> int | None:
         # What only another build takes, such as the one of a machine that is not here, this one cannot check.
@@ -58,7 +60,7 @@ def accept_settings(
             {**(other_settings or {}), **values},
             user=user,
             control_file=control_file,
-            huge_page_bytes=huge_page_bytes,
+            huge_page_bytes=page_bytes,
         )
 
     try:

@@ -171,7 +171,6 @@ def tune(
         fixed=question.fixed,
         other_settings=_shaping(asked),
         control_file=None if asked.folder is None else asked.folder.path / "global/pg_control",
-        huge_page_bytes=subject.kernel.huge_page_bytes if question.host else None,
     )
     # A machine that is not here is not this one's to try.
     is_to_be_started = (form in _INSTALLED if is_to_be_started is None else is_to_be_started) and question.host is None

@@ -67,10 +67,20 @@ def shared_bytes(draft: Draft) -> float:
     return draft.number("shared_buffers") + _other_shared_bytes(draft)
 
 
+def huge_page_bytes(draft: Draft) -> int:
+    """Return the size of the huge pages that the server asks for: huge_page_size, or else the kernel's default."""
+    return int(draft.number("huge_page_size")) or draft.subject.kernel.huge_page_bytes
+
+
 def uses_huge_pages(draft: Draft) -> bool:
-    """Return whether huge pages are reserved for the shared memory."""
+    """Return whether vm.nr_hugepages, which has pages of the kernel's default size only, is for the shared memory.
+
+    Of a machine that is not here, the default size may be the one that the server asks for.
+    """
     is_enough = draft.number("shared_buffers") >= HUGE_PAGES_FROM_BYTES
-    return is_enough and not draft.subject.kernel.is_unchangeable and draft.fixed.get("huge_pages") != "off"
+    kernel, is_here = draft.subject.kernel, bool(draft.subject.disk.path)
+    is_of_pool = huge_page_bytes(draft) == kernel.huge_page_bytes or not is_here
+    return is_enough and is_of_pool and not kernel.is_unchangeable and draft.fixed.get("huge_pages") != "off"
 
 
 def has_page_tables(draft: Draft) -> bool:

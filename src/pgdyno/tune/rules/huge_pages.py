@@ -6,9 +6,16 @@ existing one, and requires huge pages only if the pool is certain to hold them.
 
 from __future__ import annotations
 
-from pgdyno.tune.draft import Draft, size
-from pgdyno.tune.memory import MOST_WAL_BUFFERS_BYTES, has_page_tables, shared_bytes, uses_huge_pages
+from pgdyno.tune.draft import KB, Draft, size
+from pgdyno.tune.memory import (
+    MOST_WAL_BUFFERS_BYTES,
+    has_page_tables,
+    huge_page_bytes,
+    shared_bytes,
+    uses_huge_pages,
+)
 from pgdyno.tune.types import Known, Layer
+from pgdyno.units import format_bytes
 
 _MANUAL = "PostgreSQL 18 manual, section 19.4.1 “Memory”, huge_pages"
 _SILENT = "the server does not report that they were missing: see huge_pages_status (17 and later)"
@@ -58,3 +65,17 @@ def put_huge_pages(draft: Draft) -> None:
         trades="a start without them fails" if is_on else _SILENT,
         keeps_default=True,
     )
+
+
+def note_own_size(draft: Draft) -> None:
+    """Say what vm.nr_hugepages has to do with a server that asks for huge pages of another size than the kernel's default."""
+    default_bytes, own_bytes = draft.subject.kernel.huge_page_bytes, huge_page_bytes(draft)
+    if own_bytes == default_bytes or draft.fixed.get("huge_pages") == "off":
+        return
+    note = f"counts pages of {format_bytes(own_bytes)}, which must be the kernel's default there: Hugepagesize in /proc/meminfo."
+    if draft.subject.disk.path:
+        note = (
+            f"is left alone: its pages have {format_bytes(default_bytes)}, and those of huge_page_size = {format_bytes(own_bytes)} are reserved"
+            f" in /sys/kernel/mm/hugepages/hugepages-{own_bytes // KB}kB/nr_hugepages or when the machine boots."
+        )
+    draft.notes.append(f"vm.nr_hugepages {note}")

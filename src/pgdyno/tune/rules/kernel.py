@@ -8,8 +8,17 @@ from __future__ import annotations
 import math
 
 from pgdyno.tune.draft import MB, Draft, round_down
-from pgdyno.tune.memory import reserve_bytes, server_bytes, shared_bytes, sum_memory, uses_huge_pages
+from pgdyno.tune.memory import (
+    huge_page_bytes,
+    reserve_bytes,
+    server_bytes,
+    shared_bytes,
+    sum_memory,
+    uses_huge_pages,
+)
+from pgdyno.tune.rules.huge_pages import note_own_size
 from pgdyno.tune.types import Known, Layer, Target
+from pgdyno.units import format_bytes
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
 _VM = "Linux, Documentation/admin-guide/sysctl/vm.rst"
@@ -73,12 +82,13 @@ def _put_sysctl(
 
 
 def _put_huge_pages(draft: Draft) -> None:
+    note_own_size(draft)
     if not uses_huge_pages(draft):
         return
-    kernel = draft.subject.kernel
+    kernel, each_bytes = draft.subject.kernel, huge_page_bytes(draft)
     how = "/proc/meminfo: used or reserved, less the server's"
     others = Known.measured("huge pages of others", kernel.others_huge_pages, "count", how)
-    pages = math.ceil(shared_bytes(draft) / kernel.huge_page_bytes) + kernel.others_huge_pages
+    pages = math.ceil(shared_bytes(draft) / each_bytes) + kernel.others_huge_pages
     now = kernel.sysctls.get(_NR_HUGEPAGES, "0")
     if int(now) > pages:
         draft.notes.append(
@@ -89,7 +99,7 @@ def _put_huge_pages(draft: Draft) -> None:
         _NR_HUGEPAGES,
         str(pages),
         reason="all shared memory fits in huge pages: sessions need almost no page tables, and the CPU looks up addresses faster.",
-        formula=f"shared memory (estimated) / {kernel.huge_page_bytes // MB} MB, plus those of other programs",
+        formula=f"shared memory (estimated) / {format_bytes(each_bytes)}, plus those of other programs",
         inputs=(draft.subject.memory, draft.subject.connections, *([others] if kernel.others_huge_pages else [])),
         source=f"{_MANUAL}.5 “Linux Huge Pages”",
         trades="no other program can use this memory, even while the server is down",
