@@ -482,7 +482,7 @@ def schedule(**changes: object) -> Bottleneck:
     """Of a trial at 1,000 TPS scheduled, which did 10,000 transactions in 10 s, unless it says otherwise."""
     load = make_workload("tpcb-like", clients=8, rate_tps=1000.0)
     trial = analyse(make_timed({RUNNING: 0.5, FLUSH: 0.5, IDLE: 7.0}, **FLUSHING), load)
-    seen = {"schedule_lag_ms": 0.2, "latency_mean_ms": 2.0, **changes}
+    seen = {"schedule_lag_ms": 0.2, "pgbench_latency_ms": 2.0, **changes}
     return judge([msgspec.structs.replace(trial, **seen)], load)
 
 
@@ -500,6 +500,12 @@ def test_nothing_is_scheduled_while_pgbench_connects() -> None:
     found = schedule(transactions_count=9500, pgbench_tps=1000.0)
     assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.STRONG)
     assert found.evidence[0] == "9,500 transactions of 9,500 scheduled, which chance explains"
+
+
+def test_transactions_were_late_by_a_share_of_the_same_transactions_latency() -> None:
+    """Those of the steady part took less than the lag of all, most of which fell into the seconds before it."""
+    found = schedule(schedule_lag_ms=1.0, pgbench_latency_ms=4.0, latency_mean_ms=0.8)
+    assert found.evidence[1] == "they began 1 ms late in the mean, 25 % of their latency"
 
 
 def test_how_late_transactions_begin_must_be_known_to_be_sure_of_a_schedule() -> None:

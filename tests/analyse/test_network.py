@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,12 +12,14 @@ from pgdyno.analyse.transaction_time.exchanges import UncountableError, count_ex
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, estimate_network, measure_network
 from pgdyno.analyse.transaction_time.shares import Resource
+from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.record.pgbench.output import PgbenchSummary, ScriptResult, StatementResult
 from pgdyno.record.samples.pings import Pings
-from pgdyno.record.trial_data import TrialData
+from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import Gap
 from tests.analyse.joined import START_S, make_data, make_workload
 from tests.analyse.timed import FLUSH, IDLE, RUNNING, make_timed
+from tests.given import give
 from tests.rows import each_row
 
 LOAD = make_workload("tpcb-like", clients=8)
@@ -97,11 +101,29 @@ def test_what_is_not_known_has_a_reason() -> None:
     failed = msgspec.structs.replace(data, gaps=(Gap(source="ping", reason="too many clients"),))
     assert measure(failed).absent == "too many clients"
     assert measure(with_pings(data, 0.5), latency_ms=None).absent == "the mean latency is not known"
+    at_once = measure(with_pings(data, 0.5), latency_ms=0.0)
+    assert (at_once.ratio, at_once.absent) == (None, "pgbench printed no more latency than lag behind the schedule")
     unknown = msgspec.structs.replace(LOAD, scripts=(("/my.sql", 1),))
     network = measure_network(with_pings(data, 0.5), unknown, latency_ms=10.0, is_local=False)
     assert network is not None
     assert "no warm-up" in (network.absent or "")
     assert (network.ratio, network.ms, network.ping_ms) == (None, None, pytest.approx(0.5))
+
+
+def test_a_schedule_that_was_late_before_the_steady_part_takes_no_more_from_the_latency_than_is_in_it(
+    tmp_path: Path,
+) -> None:
+    """Pgbench prints mean and lag of the whole load; transactions of the steady part took less than the lag of all."""
+    store = give("v1-pg15", tmp_path)
+    (trial,) = store.read_trials()
+    record, data = store.read_record(), read_trial_data(store.trial_dir(trial.planned.number), trial)
+    assert data.pgbench is not None
+    late = msgspec.structs.replace(data.pgbench, latency_average_ms=7.0, schedule_lag_average_ms=6.0)
+    figures = analyse_trial(record, record.plan.workloads[0], msgspec.structs.replace(data, pgbench=late))
+    assert figures.latency_mean_ms is not None
+    assert figures.latency_mean_ms < 6.0
+    assert figures.network is not None
+    assert figures.network.ratio == pytest.approx(figures.network.ms)
 
 
 def test_a_machines_own_server_has_no_network_unless_something_delays_the_way() -> None:

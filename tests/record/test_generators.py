@@ -107,6 +107,21 @@ def test_progress_of_one_second_is_added() -> None:
     assert merged.latency_average_ms == pytest.approx(3.5)
 
 
+def test_transactions_without_a_schedule_were_not_late() -> None:
+    """Or else the lag of a few scheduled ones would be more than the mean latency of all."""
+    one = parse_summary((OUTPUT / "everything/pgbench.stdout").read_text())
+    free = msgspec.structs.replace(one, transaction_count=900, schedule_lag_average_ms=None)
+    scheduled = msgspec.structs.replace(one, transaction_count=100, schedule_lag_average_ms=50.0)
+    assert merge_pgbench([free, scheduled]).schedule_lag_average_ms == pytest.approx(5.0)
+    assert merge_pgbench([free, free]).schedule_lag_average_ms is None
+    lines = (
+        "progress: 1.0 s, 900.0 tps, lat 1.000 ms stddev 1.000, 0 failed",
+        "progress: 1.0 s, 100.0 tps, lat 80.000 ms stddev 1.000, 0 failed, lag 50.000 ms",
+    )
+    seconds = [second for line in lines if (second := parse_progress(line)) is not None]
+    assert merge_progress(seconds).lag_average_ms == pytest.approx(5.0)
+
+
 def make_part(host: str, *, start_far_s: float, epoch_offset_s: float) -> LoadPart:
     return LoadPart(
         host=host,

@@ -137,6 +137,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of loading by metric (init_s, init_generate_s, …) of a trial that loaded the data; empty for others."""
     pgbench_tps: float | None = None
     """TPS of the whole load, as pgbench printed it."""
+    pgbench_latency_ms: float | None = None
+    """Mean latency of the whole load, as pgbench printed it."""
     doubts: tuple[Doubt, ...] = ()
     """Failed checks of the trial's numbers against each other."""
     predictions: tuple[JudgedPrediction, ...] = ()
@@ -150,7 +152,7 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkTime | None = None
     """The way to the server and back; None for a server on the load's machine."""
     schedule_lag_ms: float | None = None
-    """Mean delay with which scheduled transactions began; None without a schedule."""
+    """Mean delay with which transactions of the whole load began, in `pgbench_latency_ms` too; None without a schedule."""
     cpus_seen_count: int | None = None
     """CPUs that the shares refer to, whether the study may use them or not; None if CPUs were not sampled."""
 

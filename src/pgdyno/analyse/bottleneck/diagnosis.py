@@ -152,7 +152,7 @@ def _judge_schedule(load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck |
 
 
 def _find_lag_ratio(trial: TrialAnalysis) -> float | None:
-    lag_ms, latency_ms = trial.schedule_lag_ms, trial.latency_mean_ms
+    lag_ms, latency_ms = trial.schedule_lag_ms, trial.pgbench_latency_ms
     return None if lag_ms is None or not latency_ms else lag_ms / latency_ms
 
 

@@ -104,8 +104,10 @@ def measure_network(
         return None
     if ping_ms is None:
         absent = why_missing(data.gaps, PING) or "no ping ran beside the load"
-    elif not latency_ms:
+    elif latency_ms is None:
         absent = "the mean latency is not known"
+    elif latency_ms <= 0.0:
+        absent = "pgbench printed no more latency than lag behind the schedule"
     ratio = None
     if absent is None and exchanges is not None and ping_ms is not None and latency_ms:
         ratio = min(1.0, exchanges * ping_ms / latency_ms)

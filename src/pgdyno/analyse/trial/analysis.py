@@ -168,6 +168,7 @@ def _make_figures(
         init_s=_list_init_times(data),
         failover=measure_failover(data),
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
+        pgbench_latency_ms=None if data.pgbench is None else data.pgbench.latency_average_ms,
         doubts=() if throughput is None else throughput.doubts,
         schedule_lag_ms=None if data.pgbench is None else data.pgbench.schedule_lag_average_ms,
         server_clock=data.server_clock,
@@ -200,8 +201,10 @@ def _measure_network(
 ) -> NetworkTime | None:
     if record.given is None and not record.load_hosts:
         return None
-    mean_ms, lag_ms = figures.latency_mean_ms, figures.schedule_lag_ms or 0.0
-    latency_ms = None if mean_ms is None else mean_ms - lag_ms
+    latency_ms, lag_ms = figures.latency_mean_ms, figures.schedule_lag_ms
+    if latency_ms is not None and lag_ms is not None:
+        # The lag is known over the whole load only.
+        latency_ms = None if figures.pgbench_latency_ms is None else figures.pgbench_latency_ms - lag_ms
     # From load hosts no pings come beside the load.
     earlier_s = record.find_round_trip_s({one.part.host for one in data.generators})
     return measure_network(

@@ -37,7 +37,7 @@ def merge_pgbench(parts: Sequence[PgbenchSummary]) -> PgbenchSummary:
         latency_average_ms=mean_ms,
         latency_stddev_ms=stddev_ms,
         latency_includes_failures=any(part.latency_includes_failures for part in parts),
-        schedule_lag_average_ms=_average([part.schedule_lag_average_ms for part in parts], weights),
+        schedule_lag_average_ms=_average_lag([part.schedule_lag_average_ms for part in parts], weights),
         schedule_lag_max_ms=_most([part.schedule_lag_max_ms for part in parts]),
         initial_connection_time_ms=_most([part.initial_connection_time_ms for part in parts]),
         statements=_merge_statements([part.statements for part in parts], weights),
@@ -139,6 +139,11 @@ def _average(values: Sequence[float | None], weights: Sequence[float]) -> float 
     return sum(value * weight for value, weight in pairs) / total if total else None
 
 
+def _average_lag(lags: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Return the mean lag of all transactions; those of a pgbench without a schedule have none."""
+    return _average([lag or 0.0 for lag in lags], weights) if _known(lags) else None
+
+
 def merge_progress(parts: Sequence[Progress]) -> Progress:
     """Merge the progress of several pgbenches in the same second of their loads."""
     weights = [part.tps for part in parts]
@@ -148,7 +153,7 @@ def merge_progress(parts: Sequence[Progress]) -> Progress:
         latency_average_ms=_average([part.latency_average_ms for part in parts], weights),
         latency_stddev_ms=_average([part.latency_stddev_ms for part in parts], weights),
         failed_count=sum(part.failed_count for part in parts),
-        lag_average_ms=_average([part.lag_average_ms for part in parts], weights),
+        lag_average_ms=_average_lag([part.lag_average_ms for part in parts], weights),
         skipped_count=_whole(_add([part.skipped_count for part in parts])),
         retried_count=_whole(_add([part.retried_count for part in parts])),
         retry_count=_whole(_add([part.retry_count for part in parts])),
