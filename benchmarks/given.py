@@ -66,6 +66,7 @@ WAITS = {
     "data reads",
     "data writes and checkpoints",
     "row and lock contention",
+    "lightweight locks",
 }
 NEAR = 0.05
 SAID = {"faster", "slower", "equivalent"}

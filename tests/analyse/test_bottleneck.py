@@ -420,6 +420,27 @@ def test_row_locks_by_chance_are_a_symptom_of_what_their_holders_wait_for() -> N
     assert any(symptom.startswith("row locks, 50 %") for symptom in found.symptoms)
 
 
+@pytest.mark.parametrize(("waiting", "resource"), [(2.0, Resource.CPU), (5.5, Resource.LIGHTWEIGHT_LOCK)])
+def test_lightweight_locks_are_no_row_locks(waiting: float, resource: Resource) -> None:
+    reading = make_workload("select-only", clients=8)
+    waits = {RUNNING: 7.0 - waiting, ("active", "LWLock", "LockManager"): waiting, IDLE: 1.0}
+    for load, scale in ((reading, 50), (reading, 4), (LOAD, 50)):
+        found = judge_one(
+            make_timed(waits, backends=(6.6 - waiting, 0.4), threads=[(0.2, 0.05)] * 2), load, scale=scale
+        )
+        assert (found.resource, found.certainty) == (resource, Certainty.LIKELY)
+        assert not any("row" in words for words in found.symptoms)
+
+
+def test_a_load_that_only_reads_meets_at_no_row_by_chance() -> None:
+    waits = {("active", "Lock", "relation"): 2.0, RUNNING: 5.0, IDLE: 1.0}
+    data = make_timed(waits, backends=(4.6, 0.4), threads=[(0.2, 0.05)] * 2)
+    assert any("row locks" in words for words in judge_one(data).symptoms)
+    found = judge_one(data, make_workload("select-only", clients=8))
+    assert not any("row" in words for words in found.symptoms)
+    assert Resource.LOCK in dict(found.rivals)
+
+
 def test_row_locks_of_ones_own_script_are_taken_as_they_are() -> None:
     load = msgspec.structs.replace(LOAD, name="mine", scripts=(("/tmp/hot.sql", 1),))
     assert judge_one(make_timed({ROW: 6.0, RUNNING: 1.0, FLUSH: 1.0}, **FLUSHING), load).resource is Resource.LOCK

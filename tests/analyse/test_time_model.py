@@ -50,7 +50,7 @@ def test_all_shares_together_are_the_clients_time() -> None:
         (18, "IPC", "BufferIo", Resource.DATA_READ),
         (18, "IO", "AioIoCompletion", Resource.DATA_READ),
         (15, "LWLock", "WALInsert", Resource.WAL_LOCK),
-        (18, "LWLock", "BufferContent", Resource.LOCK),
+        (18, "LWLock", "BufferContent", Resource.LIGHTWEIGHT_LOCK),
         (18, "IO", "DataFileExtend", Resource.DATA_WRITE),
         (16, "IO", "BufFileRead", Resource.TEMP_FILE),
         (17, "IO", "BuffileWrite", Resource.TEMP_FILE),

@@ -111,6 +111,9 @@ def test_what_limits_a_real_load_is_said_with_figures_rivals_and_an_experiment(n
 def test_a_claim_says_how_sure_it_is() -> None:
     assert with_change(Resource.CPU, certainty=Certainty.STRONG).claim == "The CPUs limit this load."
     assert with_change(Resource.LOCK).claim == "Contention for rows and locks probably limits this load."
+    within = with_change(Resource.LIGHTWEIGHT_LOCK)
+    assert within.claim == "Contention for lightweight locks probably limits this load."
+    assert "rows" not in within.advice
     part = with_change(Resource.STANDBY, part="the WAL flush of standby1")
     assert part.claim == "The WAL flush of standby1 probably limits this load."
     assert with_change(Resource.UNKNOWN).claim == "What limits this load is not known."
@@ -272,6 +275,7 @@ def test_all_figures_of_a_finding_are_of_one_trial() -> None:
         (Resource.CPU, LOAD, "mode", ("prepared", "simple"), VerdictKind.SLOWER),
         (Resource.WAL_FLUSH, LOAD, "synchronous_commit", ("on", "off"), VerdictKind.FASTER),
         (Resource.WAL_LOCK, LOAD, "clients", (8, 4), VerdictKind.EQUIVALENT),
+        (Resource.LIGHTWEIGHT_LOCK, LOAD, "clients", (8, 4), VerdictKind.EQUIVALENT),
         (Resource.STANDBY, LOAD, "synchronous_commit", ("on", "local"), VerdictKind.FASTER),
         (Resource.TEMP_FILE, LOAD, "work_mem", ("4096kB", "65536kB"), VerdictKind.FASTER),
         (Resource.DATA_WRITE, LOAD, "max_wal_size", ("1024MB", "8192MB"), VerdictKind.FASTER),
@@ -322,9 +326,10 @@ def test_a_larger_scale_is_for_few_branches_only() -> None:
     many = choose(Resource.LOCK, scale=100)
     assert many is not None
     assert many.varied == "clients"
-    own = choose(Resource.LOCK, msgspec.structs.replace(LOAD, scripts=(("hot.sql", 1),)), scale=1)
-    assert own is not None
-    assert own.varied == "clients"
+    for script in ("hot.sql", "simple-update", "select-only"):
+        other = choose(Resource.LOCK, msgspec.structs.replace(LOAD, scripts=((script, 1),)), scale=1)
+        assert other is not None
+        assert other.varied == "clients", script
 
 
 def test_more_buffers_are_tried_as_far_as_there_is_memory() -> None:

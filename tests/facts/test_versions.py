@@ -92,7 +92,7 @@ def test_bounds_and_words_may_have_grown() -> None:
 def test_waits() -> None:
     assert list_event_resources(FUTURE) == list_event_resources(NEWEST_TRIED_MAJOR)
     assert find_resource(FUTURE, "IO", "WalSync") == "WAL flush"
-    assert find_resource(19, "Buffer", "BufferExclusive") == "row and lock contention"
+    assert find_resource(19, "Buffer", "BufferExclusive") == "lightweight locks"
     assert find_resource(FUTURE, "IO", "QuantumRead") is None
     assert find_resource(FUTURE, "Quantum", "Entangled") is None
 

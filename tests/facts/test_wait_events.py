@@ -23,6 +23,7 @@ def test_each_event_is_for_a_resource_that_analysis_knows(major: int) -> None:
         Resource.TEMP_FILE,
         Resource.STANDBY,
         Resource.LOCK,
+        Resource.LIGHTWEIGHT_LOCK,
     }
 
 
@@ -34,7 +35,7 @@ def test_versions_spell_one_wait_in_their_own_ways() -> None:
 
 def test_what_is_not_told_apart_is_as_its_type_or_not_known() -> None:
     assert find_resource(18, "Lock", "transactionid") == "row and lock contention"
-    assert find_resource(18, "LWLock", "SomethingNew") == "row and lock contention"
+    assert find_resource(18, "LWLock", "SomethingNew") == "lightweight locks"
     assert find_resource(18, "LWLock", "WALWrite") == "WAL flush"
     assert find_resource(18, "IO", "SomethingNew") is None
     assert find_resource(18, "Extension", "Extension") is None

@@ -40,6 +40,7 @@ _NOUNS: Mapping[Resource, str] = {
     Resource.TEMP_FILE: "temporary files",
     Resource.STANDBY: "the synchronous standby",
     Resource.LOCK: "contention for rows and locks",
+    Resource.LIGHTWEIGHT_LOCK: "contention for lightweight locks",
     Resource.POOL: "the number of the pool's server connections",
     Resource.POOLER: "the pooler",
     Resource.NETWORK: "the network",
@@ -57,6 +58,7 @@ _ADVICE: Mapping[Resource, str] = {
     Resource.TEMP_FILE: "A larger work_mem, as far as memory holds it for all sessions, so that sorts and hashes need no files.",
     Resource.STANDBY: "A quicker standby or way to it, or a synchronous_commit that waits for less of it.",
     Resource.LOCK: "Spread the rows that all clients update; for pgbench, a scale above the clients.",
+    Resource.LIGHTWEIGHT_LOCK: "Fewer clients at a time through a pool; the wait events name the lock.",
     Resource.POOL: "A larger pool, as far as the server's CPUs and disk have room for more transactions at a time.",
     Resource.POOLER: "A second PgBouncer at the same port (so_reuseport), a pooler with several threads, or no pooler in between.",
     Resource.NETWORK: network.ADVICE,
@@ -67,6 +69,7 @@ _ADVICE: Mapping[Resource, str] = {
 _DIVIDED: Mapping[Resource, tuple[str, tuple[str, ...]]] = {
     Resource.CPU: ("execution time", EXECUTION),
     Resource.LOCK: ("execution time", EXECUTION),
+    Resource.LIGHTWEIGHT_LOCK: ("execution time", EXECUTION),
     Resource.DATA_READ: ("the pages read", ("read_pages",)),
     Resource.TEMP_FILE: ("the pages of temporary files", ("temp_read_pages", "temp_written_pages")),
 }
@@ -80,6 +83,7 @@ _CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
     Resource.TEMP_FILE: (ChartKind.WAITS, ChartKind.DISK_THROUGHPUT),
     Resource.STANDBY: (ChartKind.WAITS,),
     Resource.LOCK: (ChartKind.WAITS,),
+    Resource.LIGHTWEIGHT_LOCK: (ChartKind.WAITS,),
     Resource.POOL: (ChartKind.WAITS, ChartKind.CPU),
     Resource.POOLER: (ChartKind.WAITS, ChartKind.CPU),
     Resource.NETWORK: (ChartKind.WAITS,),

@@ -265,8 +265,8 @@ def _fewer_checkpoints(base: _Base) -> Intervention | None:
 
 
 def _more_rows(base: _Base) -> Intervention | None:
-    is_scaled = all(name in BUILTIN_SCRIPTS for name, _ in base.load.scripts)
-    if not is_scaled or base.scale >= _ROOMIER * base.load.clients:
+    names = {name for name, _ in base.load.scripts}
+    if "tpcb-like" not in names or not names.issubset(BUILTIN_SCRIPTS) or base.scale >= _ROOMIER * base.load.clients:
         return _fewer_clients(base)
     return Intervention(
         varied="scale",
@@ -322,6 +322,7 @@ _CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.POOL: _no_pooler,
     Resource.POOLER: _no_pooler,
     Resource.LOCK: _more_rows,
+    Resource.LIGHTWEIGHT_LOCK: _fewer_clients,
     Resource.CLIENT: _more_clients,
     Resource.LOAD_GENERATOR: _another_generator,
 }
@@ -332,6 +333,7 @@ _GIVEN_CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.WAL_FLUSH: _no_flushes,
     Resource.WAL_LOCK: _fewer_clients,
     Resource.LOCK: _fewer_clients,
+    Resource.LIGHTWEIGHT_LOCK: _fewer_clients,
     Resource.POOL: _no_pooler,
     Resource.POOLER: _no_pooler,
     Resource.NETWORK: _more_clients,

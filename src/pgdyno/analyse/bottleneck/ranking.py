@@ -91,7 +91,7 @@ def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
 def _settle_pooler(ranked: Ranking, signs: Signs) -> None:
     """Move the queue for a pool's connections to its cause: a full thread of the pooler, or what its busy connections wait for.
 
-    It is no limit of its own where more connections would only wait for the same: for CPUs that are short, or row locks.
+    It is no limit of its own where more connections would only wait for the same: for CPUs that are short, or locks.
     """
     if signs.pooler is None:
         return
@@ -112,7 +112,7 @@ def _settle_pooler(ranked: Ranking, signs: Signs) -> None:
     busy = sum(held.values())
     # A connection in use whose backend is idle waits for its client, and another one would wait beside it.
     in_use = 0.0 if signs.pooler.active_servers is None else signs.pooler.active_servers.mean / signs.load.clients
-    stuck = held[Resource.LOCK] + (held[Resource.CPU] if signs.is_cpu_short else 0.0)
+    stuck = held[Resource.LOCK] + held[Resource.LIGHTWEIGHT_LOCK] + (held[Resource.CPU] if signs.is_cpu_short else 0.0)
     if not pool or not busy or stuck < THRESHOLDS.busy_connections_ratio * max(busy, in_use):
         return
     del ranked.weights[Resource.POOL]

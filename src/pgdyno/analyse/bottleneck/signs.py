@@ -231,8 +231,9 @@ class Signs(msgspec.Struct, kw_only=True):
 
     @property
     def has_chance_locks(self) -> bool:
-        """True if there are so many rows that clients meet at one only by chance."""
-        return self.scale >= self.load.clients and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
+        """True if clients update rows, of which there are so many that they meet at one only by chance."""
+        is_builtin = all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
+        return is_builtin and self.load.writing_clients > 0 and self.scale >= self.load.clients
 
     @property
     def flushes_behind_writes(self) -> str | None:

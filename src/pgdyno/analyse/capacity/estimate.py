@@ -44,7 +44,10 @@ _RESOURCES = {
     BoundKind.WRITTEN_BYTES: Resource.DATA_WRITE,
 }
 # Resources that may limit a load and have no bound.
-_UNBOUND = (Resource.LOCK, Resource.WAL_LOCK, Resource.NETWORK, Resource.CLIENT, Resource.WAL_FLUSH, Resource.DATA_READ)
+_UNBOUND = (
+    *(Resource.LOCK, Resource.LIGHTWEIGHT_LOCK, Resource.WAL_LOCK, Resource.NETWORK, Resource.CLIENT),
+    *(Resource.WAL_FLUSH, Resource.DATA_READ),
+)
 
 
 class CapacityLoad(NamedTuple):

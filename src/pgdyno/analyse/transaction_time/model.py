@@ -58,6 +58,7 @@ WAITING = (
     Resource.TEMP_FILE,
     Resource.STANDBY,
     Resource.LOCK,
+    Resource.LIGHTWEIGHT_LOCK,
 )
 """Resources that backends wait for inside the server, if the cause is known."""
 

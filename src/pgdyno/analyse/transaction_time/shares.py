@@ -24,6 +24,8 @@ class Resource(enum.Enum):
     STANDBY = "synchronous standby"
     """Waiting until the WAL of a commit is where synchronous_standby_names requires it."""
     LOCK = "row and lock contention"
+    LIGHTWEIGHT_LOCK = "lightweight locks"
+    """Locks on the server's own structures, such as pages, the table of locks, or the list of transactions; not on rows."""
     POOL = "connections of the pool"
     """Waiting at a pooler until a server connection is free."""
     POOLER = "pooler"
