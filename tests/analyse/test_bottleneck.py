@@ -23,7 +23,7 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.machine.preflight import BlockDevice, PreflightFacts
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
-from pgdyno.record.types import UNSEEN_GAPS, ErrorFact, Gap, StudyRecord, TrialStatus
+from pgdyno.record.types import UNSEEN_GAPS, ErrorFact, Gap, SettingFact, StudyRecord, TrialStatus
 from tests.analyse.experiments import in_round
 from tests.analyse.joined import COUNT, make_workload
 from tests.analyse.kept_causes import analyse_kept, list_names, right_of
@@ -193,8 +193,16 @@ def test_only_clients_that_sleep_wait_for_themselves_where_nobody_saw_the_cpus()
     assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.LIKELY)
 
 
-def test_checkpoints_are_seen_by_their_counter_where_nobody_saw_the_log() -> None:
-    trial = msgspec.structs.replace(analyse_once(), gaps=UNSEEN_GAPS, transactions_count=1000)
+UNLOGGED = SettingFact(name="log_checkpoints", value="off", unit=None, boot_value="on", source="configuration file")
+
+
+@pytest.mark.parametrize(("gaps", "settings"), [(UNSEEN_GAPS, ()), ((), (UNLOGGED,))])
+def test_checkpoints_are_seen_by_their_counter_where_no_log_shows_them(
+    gaps: tuple[Gap, ...], settings: tuple[SettingFact, ...]
+) -> None:
+    trial = analyse_once()
+    of_server = msgspec.structs.replace(trial.record, settings=settings)
+    trial = msgspec.structs.replace(trial, record=of_server, gaps=gaps, transactions_count=1000)
     assert trial.record.load_s is not None
     for ms, ratio in ((2.0, 2.0 / trial.record.load_s), (1e6, 1.0), (None, None)):
         counted = msgspec.structs.replace(trial, counts_per_transaction={"checkpoint_write_ms": ms})

@@ -12,6 +12,7 @@ from pgdyno.analyse.trial.generators import measure_generators
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import GeneratorData, read_trial_data
+from pgdyno.record.types import SettingFact
 from tests.analyse.joined import START_S, make_data, make_workload
 from tests.analyse.timed import with_late_sample
 
@@ -34,7 +35,7 @@ def test_figures_alone_are_those_of_the_whole_analysis(name: str) -> None:
         assert figures.shares["cpu_busy_ratio"] is not None
 
 
-def test_a_trial_in_slices_counts_checkpoints_by_its_own_counters() -> None:
+def test_a_trial_in_slices_or_without_logged_checkpoints_counts_them_by_its_own_counters() -> None:
     """The log of a live round has those of the time in which other servers ran, and is not read for its trials."""
     store = open_record(RECORDS / "v1-pg18")
     record = store.read_record()
@@ -43,6 +44,9 @@ def test_a_trial_in_slices_counts_checkpoints_by_its_own_counters() -> None:
     whole = analyse_trial(record, load, data)
     grown = sum(trial.growth(name) or 0.0 for name in ("checkpoints_requested_count", "checkpoints_timed_count"))
     assert whole.checkpoint_count == grown > 0
+    off = SettingFact(name="log_checkpoints", value="off", unit=None, boot_value="on", source="configuration file")
+    unlogged = msgspec.structs.replace(trial, settings=(*trial.settings, off))
+    assert msgspec.structs.replace(whole, record=unlogged, events=()).checkpoint_count == grown
     sliced = msgspec.structs.replace(whole, record=msgspec.structs.replace(trial, slice_s=0.5), events=())
     assert sliced.checkpoint_count == grown
     mixed = msgspec.structs.replace(trial, slice_s=0.5, counters_before={})

@@ -109,7 +109,11 @@ def judge_predictions(
 def _judge(prediction: Prediction, measured: float | None) -> JudgedPrediction:
     error, reason = None, None
     if measured is None:
-        reason = "no checkpoint that WAL caused ended in the trial" if prediction.name == DISTANCE else "not measured"
+        reason = (
+            "the log has no checkpoint that WAL caused and that ended in the trial"
+            if prediction.name == DISTANCE
+            else "not measured"
+        )
     elif max(measured, prediction.value) < _FEW or measured <= 0.0:
         reason = "too few for a share"
     else:

@@ -183,10 +183,15 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Possible causes of each episode that made TPS or p99 worse."""
 
     @property
+    def has_checkpoint_log(self) -> bool:
+        """True if the server's log was read, and shows checkpoints."""
+        return self.record.logs_checkpoints and why_missing(self.gaps, "server log") is None
+
+    @property
     def checkpoint_count(self) -> int | None:
-        """The number of checkpoints within the trial, by the server's log or its counters; None if neither was read."""
+        """The number of checkpoints within the trial, by the server's log or its counters; None if neither shows them."""
         # The log of a live round tells of the server's frozen time, too, and is not read for a trial.
-        if not self.record.is_in_slices and why_missing(self.gaps, "server log") is None:
+        if not self.record.is_in_slices and self.has_checkpoint_log:
             return sum(event.kind == "checkpoint" for event in self.events)
         grown = [self.record.growth(name) for name in _CHECKPOINTS]
         return None if None in grown else round(sum(filter(None, grown)))

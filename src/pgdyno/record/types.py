@@ -281,6 +281,11 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.slice_s is not None and not self.planned.is_block
 
     @property
+    def logs_checkpoints(self) -> bool:
+        """True if the server's log would show checkpoints."""
+        return self.values.get("log_checkpoints") != "off"
+
+    @property
     def is_loading(self) -> bool:
         """True if the trial's load was `pgbench -i`."""
         return INITIALIZE in self.argv

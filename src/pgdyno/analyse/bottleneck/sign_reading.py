@@ -14,7 +14,7 @@ from pgdyno.analyse.trial.charts import OF_WAL_DISK
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.machine.preflight import PreflightFacts
-from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord, why_missing
+from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord
 
 # The kernel's names of logical volumes and arrays.
 _COMPOSED = ("dm-", "md")
@@ -140,7 +140,7 @@ def _find_writing_ratio(trial: TrialAnalysis) -> float | None:
     length_s = trial.record.load_s
     if length_s is None:
         return None
-    if why_missing(trial.gaps, "server log") is not None:
+    if not trial.has_checkpoint_log:
         # The server adds the time of a checkpoint as it ends.
         write_ms, count = trial.counts_per_transaction.get("checkpoint_write_ms"), trial.transactions_count
         return None if write_ms is None or count is None else min(1.0, write_ms * count / 1000.0 / length_s)

@@ -125,7 +125,7 @@ class EpisodeSamples:
     @functools.cached_property
     def has_checkpoints(self) -> bool:
         """True if the server's log would show checkpoints."""
-        return bool(self.data.log) and self._settings.get("log_checkpoints") != "off"
+        return bool(self.data.log) and self.data.record.logs_checkpoints
 
     @functools.cached_property
     def checkpoints(self) -> tuple[LogSpan, ...]:

@@ -114,7 +114,7 @@ def checkpoint_distance(seen: ObservedTrial) -> Reading:
         return absent_reading(_NO_LOAD)
     if not seen.data.log:
         return absent_reading(seen.why_unsampled("server log"))
-    if seen.setting("log_checkpoints") == "off":
+    if not record.logs_checkpoints:
         return absent_reading("log_checkpoints was off")
     begun = sorted(
         entry.origin.monotonic_s
