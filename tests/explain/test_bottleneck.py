@@ -319,6 +319,24 @@ def test_fewer_load_hosts_show_that_load_hosts_limit() -> None:
     assert alone is None
 
 
+def test_commits_without_flushes_wait_for_no_standby_either() -> None:
+    def is_specific(*, standbys: int = 0, **settings: str) -> bool:
+        record = make_record(**settings)
+        server = msgspec.structs.replace(record.study.server, standbys=standbys)
+        record = msgspec.structs.replace(record, study=msgspec.structs.replace(record.study, server=server))
+        chosen = choose_intervention(say(Resource.WAL_FLUSH), record, load=LOAD)
+        assert chosen is not None
+        assert ("no standby" in chosen.why) is not chosen.is_specific
+        return chosen.is_specific
+
+    assert is_specific()
+    assert is_specific(standbys=1)
+    assert is_specific(synchronous_standby_names="*", synchronous_commit="local")
+    assert not is_specific(synchronous_standby_names="*")
+    # pgdyno fills in the names.
+    assert not is_specific(standbys=1, synchronous_commit="remote_apply")
+
+
 def test_a_larger_scale_is_for_few_branches_only() -> None:
     few = choose(Resource.LOCK, scale=1)
     assert few is not None

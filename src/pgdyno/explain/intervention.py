@@ -18,6 +18,7 @@ from pgdyno.analyse.wal_room import find_wal_room
 from pgdyno.explain.commands import Command, MeasuredLoad, is_confirmable, write_command, write_comparison
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.plan.standbys import SYNCHRONOUS_COMMIT, SYNCHRONOUS_NAMES, waits_for_standby, with_synchronous_names
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import BUILTIN_SCRIPTS
@@ -176,23 +177,29 @@ def _more_clients(base: _Base) -> Intervention:
 
 
 def _no_flushes(base: _Base) -> Intervention | None:
-    if show_value(base.settings.get("synchronous_commit", "on")) == "off" or not base.number("fsync"):
+    now = show_value(base.settings.get(SYNCHRONOUS_COMMIT, "on"))
+    if now == "off" or not base.number("fsync"):
         return None
+    # The study of a record lacks the standbys' name where pgdyno filled it in.
+    filled = {**with_synchronous_names(base.record.study).server.settings, **base.settings}
+    has_standby = waits_for_standby(filled.get(SYNCHRONOUS_NAMES, ""), now)
     return Intervention(
-        varied="synchronous_commit",
-        levels=(show_value(base.settings.get("synchronous_commit", "on")), "off"),
+        varied=SYNCHRONOUS_COMMIT,
+        levels=(now, "off"),
         expects=VerdictKind.FASTER,
-        why="Commits that wait for no flush show what flushes take; a crash loses the last of them.",
+        why=f"Commits that wait for no flush{' and no standby' * has_standby} show what {'both' if has_standby else 'flushes'} take;"
+        " a crash loses the last of them.",
+        is_specific=not has_standby,
         is_what_if=True,
     )
 
 
 def _no_standby(base: _Base) -> Intervention | None:
-    now = show_value(base.settings.get("synchronous_commit", "on"))
+    now = show_value(base.settings.get(SYNCHRONOUS_COMMIT, "on"))
     if now in {"off", "local"}:
         return None
     return Intervention(
-        varied="synchronous_commit",
+        varied=SYNCHRONOUS_COMMIT,
         levels=(now, "local"),
         expects=VerdictKind.FASTER,
         why="Commits that wait for no standby show what it takes; the loss of the primary then loses what no standby has yet.",
