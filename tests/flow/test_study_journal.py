@@ -28,8 +28,11 @@ from pgdyno.report.sections.records.kept import (
     list_retests,
     parse_kept,
 )
+from pgdyno.spec.study import Study, WorkloadSpec
+from pgdyno.spec.table import QueryMode
+from pgdyno.spec.variant import ExperimentSpec, VariantSpec
 from tests.records import Change, copy_record, edit
-from tests.report.build_comparison import build_client_sweep, build_paired, build_split
+from tests.report.build_comparison import Effect, build_client_sweep, build_paired, build_split, compose
 from tests.report.build_search import build_search
 
 
@@ -202,6 +205,30 @@ def test_noise_that_was_told_apart_proves_nothing() -> None:
     durable = {variant.name for variant in quiet.experiment.variants if variant.is_durable}
     assert {gain.variant for gain in list_gains(quiet)} <= durable
     assert all(gain.verdict.kind is VerdictKind.FASTER for gain in list_gains(quiet))
+
+
+def test_only_settings_that_the_reference_has_not_are_proven_and_none_beside_another_difference() -> None:
+    own = {"commit_delay": 0, "work_mem": "8MB"}
+    variants = (
+        VariantSpec(name="reference", settings=own),
+        VariantSpec(name="both", settings={**own, "commit_delay": 50}, sysctl={"vm.swappiness": 1}),
+        VariantSpec(name="slower", settings={**own, "commit_delay": 1000}),
+        VariantSpec(name="prepared", settings=own, mode=QueryMode.PREPARED),
+        VariantSpec(name="prepared and more", settings={"commit_delay": 9}, mode=QueryMode.PREPARED),
+        VariantSpec(name="small", settings={"commit_delay": 8}, scale=1),
+        VariantSpec(name="segments", settings={"commit_delay": 7}, wal_segment_size="64MB"),
+        VariantSpec(name="older", settings={"commit_delay": 6}, server=17),
+    )
+    effects = {one.name: Effect(tps=0.7 if one.name == "slower" else 1.3) for one in variants[1:] if one.name}
+    study = Study(
+        workload=(WorkloadSpec(name="tpcb-like"),), variant=variants, experiment=ExperimentSpec(minutes=600.0)
+    )
+    report = compose(study, {"tpcb-like": effects}, rounds=30, noise_ratio=0.01, round_s=60.0)
+    kept = parse_kept(render_json(report))
+    assert sum("faster" in answer for answer in describe_answers(kept)[0].split("; ")) == 2
+    gains, retests = list_gains(kept), list_retests(kept)
+    assert [(one.variant, one.settings) for one in gains] == [("both", {"commit_delay": "50", "vm.swappiness": "1"})]
+    assert [one.settings for one in retests] == [{"commit_delay": "1000"}]
 
 
 def verdict(effect_ratio: float) -> Verdict:

@@ -115,6 +115,22 @@ def _differ_only_in(one: Variant, other: Variant, field: str) -> bool:
     return first == second and getattr(one, field) != getattr(other, field)
 
 
+def differ_in_settings_alone(one: Variant, other: Variant) -> bool:
+    """Return whether nothing but their settings of the server and of the kernel can make two variants differ."""
+    first, second = (
+        msgspec.structs.replace(
+            variant,
+            name="",
+            levels={},
+            changed={},
+            sysctl={},
+            server=msgspec.structs.replace(variant.server, settings={}),
+        )
+        for variant in (one, other)
+    )
+    return first == second
+
+
 def count_starts(variants: Sequence[Variant]) -> int:
     """Count the servers to start to try all variants; variants that differ only in their loads share one."""
     return len(

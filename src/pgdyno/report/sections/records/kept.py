@@ -11,6 +11,7 @@ import msgspec
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.estimate import Estimate
+from pgdyno.plan.experiment import Variant, differ_in_settings_alone
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.format import format_estimate
 from pgdyno.report.verdict_words import describe_change, name_verdict
@@ -54,26 +55,12 @@ class KeptWorkload(msgspec.Struct, frozen=True, kw_only=True):
         return (f"{self.name}: {_format_tps(self.tps)}",)
 
 
-class KeptPlanned(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that a variant changes, its number of clients, and its levels in a sweep."""
-
-    changed: dict[str, Any] = {}
-    sysctl: dict[str, str] = {}
-    clients: int | None = None
-    levels: dict[str, str] = {}
-
-
 class KeptVariant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant."""
 
     name: str
     is_durable: bool
-    planned: KeptPlanned
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """The settings as text."""
-        return {name: str(value) for name, value in {**self.planned.changed, **self.planned.sysctl}.items()}
+    planned: Variant
 
 
 class KeptQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,37 +174,45 @@ def list_gains(kept: KeptReport) -> tuple[ProvenGain, ...]:
             workload=comparison.workload,
             variant=variant.name,
             reference=comparison.reference,
-            settings=variant.settings,
+            settings=settings,
             verdict=question.verdict,
         )
-        for comparison, question, variant in _list_decided(kept)
-        if question.verdict.kind is VerdictKind.FASTER and variant.is_durable and variant.settings
+        for comparison, question, variant, settings in _list_decided(kept)
+        if question.verdict.kind is VerdictKind.FASTER and variant.is_durable
     )
 
 
 def list_retests(kept: KeptReport) -> tuple[Retest, ...]:
     """Return the settings that the study did not find faster."""
     return tuple(
-        Retest(workload=comparison.workload, settings=variant.settings)
-        for comparison, question, variant in _list_decided(kept)
+        Retest(workload=comparison.workload, settings=settings)
+        for comparison, question, _, settings in _list_decided(kept)
         if question.verdict.kind in {VerdictKind.SLOWER, VerdictKind.EQUIVALENT}
     )
 
 
-def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, KeptVariant]]:
-    """Return the decided questions about the speed of as many clients; none of a study whose noise is in doubt."""
+def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, KeptVariant, dict[str, str]]]:
+    """Return the decided questions about speed that only settings can explain, with the settings; none of a study whose noise is in doubt."""
     if kept.experiment is None:
         return []
     variants = {variant.name: variant for variant in kept.experiment.variants}
     return [
-        (comparison, question, variants[question.variant])
+        (comparison, question, variant, settings)
         for comparison in kept.experiment.list_judged()
         if not comparison.is_noise_told_apart
         for question in comparison.questions
-        if question.metric == comparison.primary
-        and question.verdict.is_decided
-        and variants[question.variant].planned.clients == variants[comparison.reference].planned.clients
+        if question.metric == comparison.primary and question.verdict.is_decided
+        for variant in (variants[question.variant],)
+        if (settings := _list_settings(variant.planned, variants[comparison.reference].planned))
     ]
+
+
+def _list_settings(variant: Variant, reference: Variant) -> dict[str, str]:
+    """Return the settings of a variant that its reference has not; none if the two differ in anything else."""
+    if not differ_in_settings_alone(variant, reference):
+        return {}
+    own, other = ({**one.changed, **one.sysctl} for one in (variant, reference))
+    return {name: str(value) for name, value in own.items() if str(value) != str(other.get(name))}
 
 
 def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
