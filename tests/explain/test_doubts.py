@@ -14,9 +14,12 @@ from pgdyno.analyse.trial.others import measure_others, measure_others_beside_lo
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
+from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.samples.files import read_os_samples
 from pgdyno.record.samples.os_series import cpu_of_others
 from pgdyno.record.types import Gap, SettingFact, StudyRecord, TrialStatus, WatchedHost
+from pgdyno.spec.study import Study, WorkloadSpec
+from pgdyno.spec.variant import VariantSpec
 from tests.analyse.timed import make_timed
 from tests.given import SERVER
 from tests.record.test_store import make_record, make_trial
@@ -204,6 +207,23 @@ def test_fewer_branches_than_clients(record: StudyRecord) -> None:
     told = tuple(msgspec.structs.replace(one, bottleneck=found) for one in analysis.workloads)
     analysis = msgspec.structs.replace(analysis, workloads=told)
     assert not [f for f in find_doubts(small, analysis) if "fewer branches" in f.claim]
+
+
+@pytest.mark.parametrize("scales", [(1, 100), (100, 1)])
+def test_each_variant_has_as_many_branches_as_its_own_scale(record: StudyRecord, scales: tuple[int, int]) -> None:
+    variants = tuple(VariantSpec(name=f"scale={scale}", scale=scale) for scale in scales)
+    study = Study(workload=(WorkloadSpec(name="tpcb-like", clients=8),), variant=variants)
+    machine = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**12)
+    compared = msgspec.structs.replace(record, study=study, plan=plan_study(study, machine))
+    (whole,) = analysis_of(compared).workloads
+    workloads = []
+    for scale in scales:
+        of = [trial.number for trial in compared.plan.trials if trial.variants == (f"scale={scale}",)]
+        trials = tuple(make_trial_analysis(compared, number) for number in of)
+        workloads.append(msgspec.structs.replace(whole, name=f"tpcb-like, scale={scale}", trials=trials))
+    findings = find_doubts(compared, StudyAnalysis(workloads=tuple(workloads)))
+    (found,) = (one for one in findings if "fewer branches" in one.claim)
+    assert (found.workload, found.evidence) == ("tpcb-like, scale=1", "Scale 1, 8 clients")
 
 
 WATCHED = WatchedHost(name="db1", ssh="db1", python="3.11", boot_id="1", is_load_host=False)

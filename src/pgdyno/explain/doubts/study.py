@@ -13,6 +13,7 @@ from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.commands import MeasuredLoad, find_variant
 from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.explain.doubts.credits import find_credit_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
@@ -184,11 +185,13 @@ def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
         # The finding that locks limit the load says this already.
         if workload.bottleneck is not None and workload.bottleneck.resource is Resource.LOCK:
             continue
-        if is_writing_branches and record.plan.scale < (clients := workload.load.writing_clients):
+        variants = {name for trial in workload.trials for name in trial.record.planned.variants}
+        scale = MeasuredLoad(record=record, load=workload.load, variant=find_variant(record, variants)).scale
+        if is_writing_branches and scale < (clients := workload.load.writing_clients):
             yield Finding(
                 severity=Severity.WARNING,
                 claim="There are fewer branches than clients, so clients wait for each other's rows.",
-                evidence=f"Scale {record.plan.scale}, {clients} clients",
+                evidence=f"Scale {scale}, {clients} clients",
                 advice="Use a scale of at least the clients, or what is measured is lock waiting.",
                 workload=workload.name,
             )
