@@ -199,6 +199,11 @@ def test_a_failed_trial_and_the_missing_ones_are_told(record: StudyRecord) -> No
     assert any("2 of 3 trials" in claim for claim in claims)
 
 
+def test_trials_in_which_nothing_succeeded_are_finished(record: StudyRecord) -> None:
+    claims = [finding.claim for finding in find_doubts(record, analysis_of(record, tps=None, transactions_count=0))]
+    assert claims == ["No transaction succeeded in 3 of 3 trials."]
+
+
 def test_fewer_branches_than_clients(record: StudyRecord) -> None:
     small = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, scale=1))
     analysis = analysis_of(record)

@@ -79,7 +79,7 @@ def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
                 advice=error.hint,
                 workload=workload.name,
             )
-    done = sum(1 for _, trial in _trials(analysis) if trial.tps is not None)
+    done = sum(trial.record.status is TrialStatus.FINISHED for _, trial in _trials(analysis))
     planned = len(record.plan.trials)
     # The plan of a comparison or a search is an upper limit: it ends as soon as it has an answer.
     if done < planned and record.plan.experiment is None and record.plan.search is None:
