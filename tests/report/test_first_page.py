@@ -14,7 +14,7 @@ from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.analyse.types import GeneratorFigures
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore
 from pgdyno.report.documents.explanation import make_explanation
@@ -22,7 +22,7 @@ from pgdyno.report.explanation import build_explanation
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections.findings import list_explanations, list_findings
+from pgdyno.report.sections.findings import list_explanations, list_findings, make_claim
 from pgdyno.report.sections.first_page import FirstPage, make_first_page
 from pgdyno.report.sections.head import build_head
 from pgdyno.report.sections.step import StepCertainty
@@ -296,6 +296,25 @@ def test_of_long_evidence_everybody_reads_the_first_clauses_and_nothing_is_lost(
     )
     assert len(one.lead[0]) <= 150
     assert "; ".join((*one.lead, *one.rest)) == evidence
+
+
+def test_what_speaks_against_a_rival_is_said_of_each_workload_where_it_differs() -> None:
+    own = {"tpcb-like": "only 6 %", "simple-update": "only 24 %"}
+    found = (
+        msgspec.structs.replace(
+            _PROVEN,
+            workload=name,
+            rivals=(Rival(cause="the CPUs", against=against), Rival(cause="locks", against="only 1 %")),
+        )
+        for name, against in own.items()
+    )
+    alone = msgspec.structs.replace(_PROVEN, workload="select-only", rivals=(Rival(cause="reads", against="nothing"),))
+    (one,) = list_explanations(msgspec.structs.replace(build_report(), explanations=(*found, alone)))
+    assert make_claim(one).rivals == (
+        "the CPUs (tpcb-like: only 6 %; simple-update: only 24 %)",
+        "locks (tpcb-like, simple-update: only 1 %)",
+        "reads (select-only: nothing)",
+    )
 
 
 @pytest.mark.parametrize("name", ["v1-pg15", "v1-pg18"])

@@ -182,7 +182,7 @@ def _tell(findings: Iterable[Finding], report: ReportInput) -> tuple[FindingText
 
 def _merge_findings(alike: list[Finding], report: ReportInput) -> FindingText:
     first = alike[0]
-    rivals = {rival.cause: rival for finding in reversed(alike) for rival in reversed(finding.rivals)}
+    causes = dict.fromkeys(rival.cause for finding in alike for rival in finding.rivals)
     # A reader compares the charts of at most two trials.
     places = dict.fromkeys(place for finding in alike[:2] for place in find_places(finding, report))
     # The gains of several workloads differ: the first stands for all only where they are equal.
@@ -195,14 +195,14 @@ def _merge_findings(alike: list[Finding], report: ReportInput) -> FindingText:
         workloads=name_workloads(_named(alike), report),
         rule=first.rule,
         certainty=first.certainty,
-        rivals=tuple(reversed(rivals.values())),
+        rivals=tuple(_merge_rival(alike, cause) for cause in causes),
         confirm=next((one.confirm for one in alike if one.confirm), ""),
         gain=join_by_place(gains) if len({one.gain for one in alike}) > 1 else first.gain,
         gains=gains,
         gain_ratio=max((one.gain_ratio for one in alike if one.gain_ratio is not None), default=None),
         is_gain_proven=all(one.is_gain_proven for one in alike),
         places=tuple(places),
-        why=_list_whys(alike),
+        why=_list_of_each(alike, lambda finding: finding.why),
         names=_named(alike),
     )
 
@@ -216,10 +216,19 @@ def _list_evidence(findings: list[Finding]) -> tuple[Evidence, ...]:
     return tuple(_split(words, place=join_places(_named(of)) if len(seen) > 1 else "") for words, of in seen.items())
 
 
-def _list_whys(findings: list[Finding]) -> tuple[str, ...]:
-    told = _group(findings, lambda finding: finding.why)
-    is_of_all = len(told) < 2 and all(finding.why for finding in findings)
-    lines = [_name("" if is_of_all else join_places(_named(of)), why) for why, of in told.items()]
+def _merge_rival(findings: list[Finding], cause: str) -> Rival:
+    """Return a rival cause with what speaks against it, of each workload where that differs."""
+    told = _list_of_each(
+        findings, lambda finding: next((rival.against for rival in finding.rivals if rival.cause == cause), "")
+    )
+    return Rival(cause=cause, against=_CLAUSE.join(told))
+
+
+def _list_of_each(findings: list[Finding], read: Callable[[Finding], str]) -> tuple[str, ...]:
+    """List what findings say, with the workloads where it is not the same of all."""
+    told = _group(findings, read)
+    is_of_all = len(told) < 2 and all(map(read, findings))
+    lines = [_name("" if is_of_all else join_places(_named(of)), words) for words, of in told.items()]
     return tuple(lines[:_MOST_EVIDENCE])
 
 
