@@ -346,6 +346,25 @@ def test_variants_on_disks_of_their_own_are_told_apart() -> None:
     assert told.is_durable is describe_variants(record, experiment)[first.name].is_durable
 
 
+@pytest.mark.parametrize(
+    ("whole_loads", "words"),
+    [
+        (0, "for all 2 questions on a metric together"),
+        (1, "for all 2 questions on a metric of parts together, and apart from these for the one of whole loads"),
+        (3, "for all 2 questions on a metric of parts together, and apart from these for all 3 of whole loads"),
+    ],
+)
+def test_the_parts_of_loads_are_a_family_of_questions_by_themselves(whole_loads: int, words: str) -> None:
+    report = build_split()
+    plan = report.record.plan
+    whole = tuple(msgspec.structs.replace(plan.workloads[0], name=f"{n}", parts=()) for n in range(whole_loads))
+    record = msgspec.structs.replace(
+        report.record, plan=msgspec.structs.replace(plan, workloads=(*plan.workloads, *whole))
+    )
+    told = describe_method(msgspec.structs.replace(report, record=record))
+    assert f"The rate holds {words} (Holm's step-down)" in told[-1]
+
+
 def test_a_load_in_parts_has_the_verdicts_of_its_parts_and_none_of_its_sum() -> None:
     report = build_split()
     (whole,) = answer_study(report)

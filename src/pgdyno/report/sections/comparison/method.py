@@ -244,12 +244,20 @@ def _describe_pair(experiment: Experiment) -> str:
 
 
 def _describe_family(report: ReportInput, experiment: Experiment) -> str:
-    others, workloads = len(experiment.variants) - 1, len(report.record.plan.workloads)
-    questions = others * workloads
-    if questions == 1:
+    others, workloads = len(experiment.variants) - 1, report.record.plan.workloads
+    # Those of parts are a family by themselves.
+    of_parts = others * sum(len(one.parts) for one in workloads)
+    of_whole = others * sum(not one.parts for one in workloads)
+    if of_parts + of_whole == 1:
         return "For other metrics the rate holds for each metric alone: among many, one false verdict is likelier."
+    family = f"all {of_parts + of_whole} questions on a metric together"
+    if of_parts and of_whole:
+        rest = "the one" if of_whole == 1 else f"all {of_whole}"
+        family = (
+            f"all {of_parts} questions on a metric of parts together, and apart from these for {rest} of whole loads"
+        )
     return (
-        f"The rate holds for all {questions} questions on a metric together (Holm's step-down), including variants"
+        f"The rate holds for {family} (Holm's step-down), including variants"
         " that dropped out. For other metrics it holds for each metric alone: among many, one false verdict is"
         " likelier."
     )
