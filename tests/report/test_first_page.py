@@ -16,12 +16,15 @@ from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.flow.report import compose_report
+from pgdyno.record.samples.clock import ClockFit
 from pgdyno.record.store import RecordStore
+from pgdyno.record.types import LoadHostFacts
 from pgdyno.report.documents.explanation import make_explanation
 from pgdyno.report.explanation import build_explanation
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
+from pgdyno.report.sections.conditions.load_hosts import load_hosts_table
 from pgdyno.report.sections.findings import list_explanations, list_findings, make_claim
 from pgdyno.report.sections.first_page import FirstPage, make_first_page
 from pgdyno.report.sections.head import build_head
@@ -335,17 +338,50 @@ def test_an_old_record_is_explained_as_far_as_it_goes_and_nothing_is_said_twice(
     assert max(map(len, lines.splitlines())) <= 80
 
 
+def make_generator(
+    number: int, *, sent_per_s: float = 1000.0, thread_ratio: float = 0.2, clock: ClockFit | None = None
+) -> GeneratorFigures:
+    return GeneratorFigures(
+        host=f"load{number}", clients=4, threads=1, tps=sent_per_s, p99_ms=1.0, cpu_s=1.0, stream_cpu_s=0.1,
+        thread_ratio=thread_ratio, machine_cpu_ratio=0.3, sent_per_s=sent_per_s, empty_per_s=10_000.0, clock=clock,
+    )  # fmt: skip
+
+
+def test_the_clock_of_each_load_host_has_an_offset_of_its_own() -> None:
+    def fit(offset_s: float) -> ClockFit:
+        return ClockFit(at_s=0.0, offset_s=offset_s, drift_ratio=0.0, uncertainty_s=0.0002, exchange_count=9)
+
+    report = build_report(names=("tpcb-like",), rounds=2)
+    (workload,) = report.analysis.workloads
+    trials = tuple(
+        msgspec.structs.replace(
+            trial, generators=(make_generator(1, clock=fit(later_s)), make_generator(2, clock=fit(1000.0 + later_s)))
+        )
+        for trial, later_s in zip(workload.trials, (0.0, 0.5), strict=True)
+    )
+    analysis = msgspec.structs.replace(report.analysis, workloads=(msgspec.structs.replace(workload, trials=trials),))
+    assert report.record.host is not None
+    hosts = tuple(
+        LoadHostFacts(
+            name=name, ssh=name, python="3.11", boot_id=name, is_server_host=False, facts=report.record.host,
+            pgbench="pgbench", version="18.0", empty_tps=10_000.0, empty_clients=4, round_trip_s=0.0001,
+        )
+        for name in ("load1", "load2")
+    )  # fmt: skip
+    record = msgspec.structs.replace(report.record, load_hosts=hosts)
+    table = load_hosts_table(msgspec.structs.replace(report, record=record, analysis=analysis))
+    assert table is not None
+    assert "pgdyno's: load1 by 0 s ± 0.2 ms; load2 by 1,000.0000 s ± 0.2 ms. Times are off by 0.200 ms" in table.remark
+
+
 def test_load_hosts_that_were_not_the_limit_are_said_not_to_be() -> None:
     def say(*sent_per_s: float, thread_ratio: float = 0.2) -> str:
         report = build_report(names=("tpcb-like",), rounds=1)
         (workload,) = report.analysis.workloads
         hosts = tuple(
-            GeneratorFigures(
-                host=f"load{number}", clients=4, threads=1, tps=each, p99_ms=1.0, cpu_s=1.0, stream_cpu_s=0.1,
-                thread_ratio=thread_ratio, machine_cpu_ratio=0.3, sent_per_s=each, empty_per_s=10_000.0, clock=None,
-            )
+            make_generator(number, sent_per_s=each, thread_ratio=thread_ratio)
             for number, each in enumerate(sent_per_s, start=1)
-        )  # fmt: skip
+        )
         trials = tuple(msgspec.structs.replace(trial, generators=hosts) for trial in workload.trials)
         loaded = msgspec.structs.replace(workload, trials=trials)
         analysis = msgspec.structs.replace(report.analysis, workloads=(loaded,))

@@ -123,7 +123,7 @@ def _describe(host: LoadHostFacts) -> str:
 
 def _describe_clocks(report: ReportInput) -> str:
     clocks = [
-        part.clock
+        (part.host, part.clock)
         for workload in report.analysis.workloads
         for trial in workload.trials
         for part in trial.generators
@@ -131,11 +131,12 @@ def _describe_clocks(report: ReportInput) -> str:
     ]
     if not clocks:
         return ""
-    worst = max(clocks, key=lambda one: one.uncertainty_s)
-    return (
-        f" Their clocks were ahead of pgdyno's by {format_offset(clocks[0])} at first, and times are off by"
-        f" {format_seconds(worst.uncertainty_s)} at the most."
+    first = dict(reversed(clocks))
+    ahead = "; ".join(
+        f"{host.name} by {format_offset(first[host.name])}" for host in report.record.load_hosts if host.name in first
     )
+    worst_s = max(clock.uncertainty_s for _, clock in clocks)
+    return f" At first, clocks were ahead of pgdyno's: {ahead}. Times are off by {format_seconds(worst_s)} at the most."
 
 
 def _most(values: Iterable[float | None]) -> float | None:
