@@ -230,7 +230,7 @@ def test_what_runs_on_other_cpus_is_neither_a_rival_nor_to_be_stopped() -> None:
 
 
 def test_all_figures_of_a_finding_are_of_one_trial() -> None:
-    """Not of the trial with the median TPS, if that is another than the bottleneck's."""
+    """Not of the representative trial, if that is another than the bottleneck's."""
     record, analysis = analyse_kept(find_name("slow-flush"))
     (workload,) = analysis.workloads
     (own,) = workload.trials

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.report.sections.trials import trials_table
+from pgdyno.report.sections.trials import title_trial, trials_table
 from tests.report.build import build_report
 
 
@@ -29,3 +29,23 @@ def test_the_steady_part_is_told_of_trials_that_have_one(lacking: int, remark: s
     table = trials_table(msgspec.structs.replace(workload, trials=trials))
     assert table.remark == remark
     assert any("no steady part was determined" in note for note in table.notes) == (lacking > 0)
+
+
+@pytest.mark.parametrize(
+    ("tps", "called"),
+    [
+        ((3.0, 1.0, 2.0), ["trial 1", "trial 2", "trial 3 (median)"]),
+        ((3.0, 1.0), ["trial 1 (upper median)", "trial 2"]),
+        ((4.0, 1.0, 2.0, 3.0), ["trial 1", "trial 2", "trial 3", "trial 4 (upper median)"]),
+        ((4.0, None, 2.0, 3.0), ["trial 1", "trial 2", "trial 3", "trial 4 (median)"]),
+        ((None, 2.0, None), ["trial 1", "trial 2", "trial 3"]),
+        ((2.0,), ["trial 1"]),
+    ],
+)
+def test_a_trial_is_called_the_median_of_several_that_were_measured(
+    tps: tuple[float | None, ...], called: list[str]
+) -> None:
+    (workload,) = build_report(names=("tpcb-like",), rounds=len(tps)).analysis.workloads
+    trials = tuple(msgspec.structs.replace(trial, tps=one) for trial, one in zip(workload.trials, tps, strict=True))
+    workload = msgspec.structs.replace(workload, trials=trials)
+    assert [title_trial(workload, trial) for trial in trials] == called

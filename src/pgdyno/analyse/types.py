@@ -228,11 +228,14 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """What each part of the load did; none of a load that one pgbench made, or in whose trials variants alternated."""
 
     @property
-    def representative(self) -> TrialAnalysis | None:
-        """The trial whose charts a report shows first: the observed one, or else the finished one with the median TPS or loading time."""
+    def ranked(self) -> list[TrialAnalysis]:
+        """The trials with TPS, or with a time of loading, by it."""
         measured = [(t.init_s.get("init_s", t.tps), t) for t in self.trials]
-        finished = [
-            t for value, t in sorted((one for one in measured if one[0] is not None), key=lambda one: one[0] or 0.0)
-        ]
-        finished = [t for t in finished if t.record.planned.is_observed] or finished
-        return finished[len(finished) // 2] if finished else None
+        return [t for _, t in sorted((one for one in measured if one[0] is not None), key=lambda one: one[0] or 0.0)]
+
+    @property
+    def representative(self) -> TrialAnalysis | None:
+        """The trial whose charts a report shows first: the observed one, or else the median of the ranked, of an even number the upper one."""
+        ranked = self.ranked
+        ranked = [t for t in ranked if t.record.planned.is_observed] or ranked
+        return ranked[len(ranked) // 2] if ranked else None

@@ -26,7 +26,7 @@ class ExplainedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     bottleneck: Bottleneck | None
     time: TransactionTime | None
-    """Where the time went in the trial with the median TPS."""
+    """Where the time went in the representative trial."""
     health: tuple[HealthDocument, ...]
 
 

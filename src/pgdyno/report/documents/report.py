@@ -90,7 +90,10 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     status: TrialStatus
     is_representative: Annotated[
         bool,
-        says("Whether its charts come first: it is the observed trial, or else the finished one with the median TPS."),
+        says(
+            "Whether its charts come first: it is the observed trial, or else the finished one with the median TPS or time of"
+            " loading; of an even number, the upper of the two in the middle."
+        ),
     ]
     error: ErrorFact | None
     seed: int

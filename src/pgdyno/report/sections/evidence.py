@@ -20,7 +20,7 @@ _REST = "client and the rest of the network"
 
 
 def time_table(workload: WorkloadAnalysis) -> Table | None:
-    """Return where a transaction's time went in the trial with the median TPS; None where it was not sampled."""
+    """Return where a transaction's time went in the representative trial; None where it was not sampled."""
     trial = workload.representative
     if trial is None or trial.time is None:
         return None

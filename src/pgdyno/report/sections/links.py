@@ -34,7 +34,7 @@ def name_time(workload_id: str) -> str:
 
 
 def find_places(finding: Finding, report: ReportInput) -> tuple[Link, ...]:
-    """Find the charts and tables that show a finding: of its trial, or of the one with the median TPS."""
+    """Find the charts and tables that show a finding: of its trial, or of the representative one."""
     found = _find_trial(finding, report)
     if found is None:
         return ()

@@ -19,7 +19,7 @@ from pgdyno.report.format import (
     format_seconds,
     format_value,
 )
-from pgdyno.report.sections.head import advise_trials, name_trial
+from pgdyno.report.sections.head import advise_trials, is_mixed, name_trial
 from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
 from pgdyno.report.verdict_words import METRIC_WORDS
 
@@ -259,10 +259,16 @@ def _counts_table(caption: str, workload: WorkloadAnalysis, names: Sequence[str]
 
 def title_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
     """Name a trial at the head of a column: `trial 2 (median)`."""
-    if trial.record.planned.is_observed:
-        return f"{name_trial(trial)} (observed)"
-    is_median = len(workload.trials) > 1 and trial is workload.representative
-    return f"{name_trial(trial)} (median)" if is_median else name_trial(trial)
+    what = "observed" if trial.record.planned.is_observed else name_rank(workload, trial)
+    return f"{name_trial(trial)} ({what})" if what else name_trial(trial)
+
+
+def name_rank(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
+    """Name the place of the representative among several measured trials: `median`, or of an even number `upper median`."""
+    count = len(workload.ranked)
+    if trial is not workload.representative or trial.record.planned.is_observed or is_mixed(trial) or count == 1:
+        return ""
+    return "median" if count % 2 else "upper median"
 
 
 def _failure(trial: TrialAnalysis) -> str | None:

@@ -129,11 +129,7 @@ def _list_trials(part_id: str, workload: WorkloadAnalysis, points: int) -> Itera
     if representative is None:
         yield Prose(words="No trial of this workload is finished.", tone=Tone.SMALL)
     else:
-        is_median = (
-            len(workload.trials) > 1
-            and not head.is_mixed(representative)
-            and not representative.record.planned.is_observed
-        )
+        rank = trials.name_rank(workload, representative)
         what = (
             "time of loading"
             if workload.load.is_loading
@@ -141,7 +137,7 @@ def _list_trials(part_id: str, workload: WorkloadAnalysis, points: int) -> Itera
             if workload.load.failover
             else "TPS"
         )
-        why = f"; the trial with the median {what}" if is_median else ""
+        why = f"; the trial with the {rank} {what}" if rank else ""
         yield _build_trial(part_id, representative, points, why=why, is_folded=False)
     for trial in workload.trials:
         if trial is not representative:
