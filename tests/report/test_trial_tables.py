@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.report.sections.trials import title_trial, trials_table
+from pgdyno.analyse.series import Event
+from pgdyno.report.sections.trials import events_table, title_trial, trials_table
 from tests.report.build import build_report
 
 
@@ -49,3 +50,16 @@ def test_a_trial_is_called_the_median_of_several_that_were_measured(
     trials = tuple(msgspec.structs.replace(trial, tps=one) for trial, one in zip(workload.trials, tps, strict=True))
     workload = msgspec.structs.replace(workload, trials=trials)
     assert [title_trial(workload, trial) for trial in trials] == called
+
+
+def test_an_event_that_began_before_the_load_has_its_own_begin_and_length() -> None:
+    (workload,) = build_report(names=("tpcb-like",), rounds=1).analysis.workloads
+    events = (
+        Event(kind="autovacuum", t_s=-8.0, until_s=2.0, text="vacuum"),
+        Event(kind="checkpoint", t_s=0.0, until_s=None, text="checkpoint"),
+        Event(kind="error", t_s=3.0, until_s=None, text="error"),
+    )
+    table = events_table(msgspec.structs.replace(workload.trials[0], events=events))
+    assert table is not None
+    assert [at.text for at, *_ in table.rows] == ["8 s before the load", "0 s", "3 s"]
+    assert table.rows[0][1].text == "10 s"

@@ -192,6 +192,11 @@ def format_seconds(value: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
+def format_moment(value_s: float) -> str:
+    """Format a moment by its time since the load began: `3 s`, or `8 s before the load`."""
+    return f"{format_seconds(abs(value_s))}{' before the load' if value_s < 0 else ''}"
+
+
 def format_percent(ratio: float) -> str:
     """Format a ratio in percent, to three digits and never finer than a hundredth: 0.123456 is `12.3 %`."""
     percent = ratio * 100

@@ -9,7 +9,7 @@ from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.report.charts import palette, thin
 from pgdyno.report.charts.chart import CONFIG, NUMBER_LABEL, Chart, LegendEntry, colour_by
-from pgdyno.report.format import format_number, format_seconds
+from pgdyno.report.format import format_moment, format_number
 
 # From this length on, an axis in minutes is easier to read than one in seconds.
 _MINUTES_FROM_S = 180.0
@@ -258,7 +258,7 @@ def _describe(kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis,
         values = [value * factor for value in one.values if value is not None]
         mean, low, high = math.fsum(values) / len(values), min(values), max(values)
         parts.append(f"{one.label} mean {format_number(mean)}, {format_number(low)} to {format_number(high)}")
-    marks = [f"{event.kind} at {format_seconds(max(0.0, event.t_s))}" for event in marked_events(trial)]
+    marks = [f"{event.kind} at {format_moment(event.t_s)}" for event in marked_events(trial)]
     in_unit = f" in {unit}" if unit else ""
     text = f"{_TITLES[kind]} over time{in_unit}, trial {trial.record.planned.number}: {'; '.join(parts)}."
     return f"{text} Marked: {', '.join(marks)}." if marks else text

@@ -14,6 +14,7 @@ from pgdyno.report.format import (
     format_confidence,
     format_count,
     format_estimate,
+    format_moment,
     format_number,
     format_percent,
     format_seconds,
@@ -226,7 +227,7 @@ def events_table(trial: TrialAnalysis) -> Table | None:
     """Build the table of the events during a trial."""
     rows = tuple(
         (
-            text(format_seconds(max(0.0, event.t_s))),
+            text(format_moment(event.t_s)),
             text("" if event.until_s is None else format_seconds(event.until_s - event.t_s)),
             text(event.kind),
             text(event.text),
