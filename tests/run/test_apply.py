@@ -299,7 +299,10 @@ class TestRollingBack:
         assert caught.value.detail.endswith("everything is as it was before")
         assert read_environment(bench) == before
 
-    def test_with_a_log_collector(self, bench: Bench) -> None:
+    def test_with_a_log_collector_and_a_tmpdir_closed_to_the_servers_account(
+        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         bench.cluster.stop()
         bench.cluster.start("logging_collector=on", "log_directory=collected")
         try:

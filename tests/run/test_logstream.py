@@ -20,6 +20,7 @@ from pgdyno.record.transactions.pack import read_packed, read_summary
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load import log_stream as logstream
 from pgdyno.run.load.argv import LoadRun
@@ -302,10 +303,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_no_room_in_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    user = find_server_user()
     with stream_to(tmp_path / "t", memory_folder=tmp_path / "missing") as stream:
-        assert stream.log_prefix.parent.parent == tmp_path
+        # Root's is closed to the account of pgbench, as `tmp_path` is.
+        assert THIS_HOST.run(["touch", f"{stream.log_prefix}.1"], user=user).exit_code == 0
+        assert (stream.log_prefix.parent.parent == tmp_path) is user.is_self
         (note,) = stream.finish().notes
     assert "missing cannot be used (No such file or directory)" in note
     monkeypatch.setattr(logstream, "ROOM_BYTES", 1 << 60)

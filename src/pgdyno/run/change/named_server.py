@@ -155,7 +155,8 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
             yield Path(starter.log)
             return
         # The server's log collector takes over soon: earlier messages are needed only if the start fails.
-        with tempfile.NamedTemporaryFile(prefix="pgdyno-start-") as log:
+        folder = None if self.asker is None else self.asker.temporary_folder
+        with tempfile.NamedTemporaryFile(prefix="pgdyno-start-", dir=folder) as log:
             if self.asker is not None:
                 os.fchown(log.fileno(), self.asker.uid, self.asker.gid)
             yield Path(log.name)

@@ -46,6 +46,11 @@ class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
         """True if no change of user is needed."""
         return self.uid == os.geteuid()
 
+    @property
+    def temporary_folder(self) -> str:
+        """A folder for temporary files that the account may enter, as it often may not that of another's TMPDIR."""
+        return tempfile.gettempdir() if self.is_self else "/var/tmp"  # noqa: S108 - files of random names are made there
+
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a finished program: argv, exit code and both outputs, decoded with replacement."""

@@ -25,7 +25,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -205,8 +204,7 @@ def start_log_streams(
     Args:
         asked: What pgbench will log, by the folder for the packed parts and the summary, which holds no parts yet.
         user: The account of pgbench, which must be able to write the logs.
-        memory_folder: The folder of the logs while they are read; without enough room, the system's temporary folder is
-            used.
+        memory_folder: The folder of the logs while they are read; without enough room, a temporary folder is used.
         is_framed: Whether the logs come from load hosts.
         is_held: Whether the clients of each load are held until `note_release`.
 
@@ -214,7 +212,7 @@ def start_log_streams(
         HostError: The reader cannot be started.
         StepFailedError: The reader ended at once or did not become ready.
     """
-    parent, notes = _choose_folder(memory_folder)
+    parent, notes = _choose_folder(memory_folder, user)
     remove_stale_folders(parent, _FOLDER_MARK)
     with contextlib.ExitStack() as stack:
         logs = []
@@ -254,8 +252,8 @@ def _make_folder(parent: Path, user: process.ServerUser) -> Path:
     return folder
 
 
-def _choose_folder(preferred: Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the preferred folder if it has room, else the system's temporary folder and a note that says so."""
+def _choose_folder(preferred: Path, user: process.ServerUser) -> tuple[Path, tuple[str, ...]]:
+    """Return the preferred folder if it has room, else a temporary folder that the account may enter and a note that says so."""
     try:
         free = shutil.disk_usage(preferred).free
     except OSError as exc:
@@ -264,7 +262,7 @@ def _choose_folder(preferred: Path) -> tuple[Path, tuple[str, ...]]:
         if free >= ROOM_BYTES and os.access(preferred, os.W_OK):
             return preferred, ()
         why = f"{preferred} has {free >> 20} MB of the {ROOM_BYTES >> 20} MB asked for"
-    other = Path(tempfile.gettempdir())
+    other = Path(user.temporary_folder)
     return other, (f"the transaction log was written to {other}: {why}",)
 
 
