@@ -5,8 +5,10 @@ Each emulation is made by a process of its own, whose mounts no other process se
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +22,13 @@ from pgdyno.run.change.emulation.groups import Rates, plan_groups, remove_group
 from pgdyno.run.change.emulation.latency import find_compiler
 from pgdyno.run.change.emulation.loop import attach, keep_flushes_above
 from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
-from pgdyno.run.change.emulation.note import EmulationNote
+from pgdyno.run.change.emulation.note import EmulationNote, undo_left_emulations
+from pgdyno.run.host.freezer import is_stopped
 from pgdyno.run.host.process_id import this_process
+from tests.cli.program import wait_until
 from tests.loops import needs_root
 from tests.run.emulating import IOPS, LATENCY_S, MEMORY_BYTES
+from tests.shared import reachable_folder
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 NOTES = Path("/var/lib/pgdyno-journal/emulations")
@@ -81,6 +86,30 @@ def test_disks_are_throttled_delayed_and_gone(tmp_path: Path) -> None:
     assert str(IOPS) not in (BLKIO / "blkio.throttle.read_iops_device").read_text()
     assert list(Path("/sys/fs/cgroup/memory").glob(f"**/pgdyno-{emulating.pid}")) == []
     assert str(tmp_path) not in subprocess.run(["losetup"], check=True, capture_output=True, text=True).stdout
+
+
+@needs_root
+@pytest.mark.cluster
+def test_a_kill_while_servers_are_frozen_leaves_no_disk() -> None:
+    skip_without_means()
+    with reachable_folder() as base:
+        killed = subprocess.run(
+            [sys.executable, "-m", "tests.run.emulating_frozen", str(base)], capture_output=True, text=True, check=False
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        pids = json.loads(killed.stdout)
+        try:
+            assert len(pids) > 1
+            assert all(map(is_stopped, pids))
+            (note,) = [note for note in undo_left_emulations() if note.change.what.startswith(f"{base}/")]
+            assert note.outcome is UndoOutcome.UNDONE
+            assert wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids))
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        assert wait_until(lambda: str(base) not in subprocess.check_output(["losetup"], text=True))
+        assert list(base.iterdir()) == []
 
 
 @needs_root

@@ -2,7 +2,7 @@
 
 An emulation belongs to one process: its mounts are in a namespace of its own, its devices detach themselves, and its files have
 no names, so the kernel undoes those when the last process of the study ends. Throttles, the mode of the devices' write caches,
-the control group, its controllers and an empty folder stay, and are in the note.
+the control group, its controllers and an empty folder stay, and are in the note. Servers that were frozen stay until the note is undone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,10 +51,12 @@ class EmulationNote(msgspec.Struct, frozen=True, kw_only=True):
         """Undo what the note tells, and remove it when all of that is undone."""
         left = ""
         if self.change.owner.boot_id == read_boot_id():
-            left = self.release_devices() or remove_group(self.groups)
+            left = self.release_devices()
+            _thaw(Path(self.change.what))
+            left = left or remove_group(self.groups)
         if left:
             return Undo(change=self.change, outcome=UndoOutcome.FAILED, reason=left)
-        # Nothing is mounted there: the mounts were in the namespace of the processes that have ended.
+        # Nothing is mounted there: the mounts were in the namespace of the study.
         shutil.rmtree(self.change.what, ignore_errors=True)
         self._path.unlink(missing_ok=True)
         return Undo(change=self.change, outcome=UndoOutcome.UNDONE)
@@ -84,6 +87,15 @@ def undo_left_emulations() -> tuple[Undo, ...]:
     if os.geteuid() != 0:
         return ()
     return tuple(note.undo() for note in _read_notes() if not is_running(note.change.owner))
+
+
+def _thaw(folder: Path) -> None:
+    """Let what works in a folder go on: servers that a live round froze then take the signal that waits for them, and end."""
+    inside = f"{folder.resolve()}/"
+    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/cwd").startswith(inside):  # noqa: PTH115 - the same
+                os.kill(int(pid), signal.SIGCONT)
 
 
 def _read_notes() -> Iterator[EmulationNote]:
