@@ -75,6 +75,16 @@ def reachable_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
+@contextlib.contextmanager
+def hardened_umask() -> Iterator[None]:
+    """Close new files to other accounts, as root's umask does on hardened machines."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def make_once(bindir: Path, kind: str, data: Path, make: Callable[[], object]) -> None:
     """Make the empty cluster `data`, or copy it where this run has made one like it before.
 

@@ -1,4 +1,4 @@
-"""Freeze a server on an emulated disk, print its processes, and be killed."""
+"""Freeze a server on an emulated disk, print its processes, and be killed; under a umask as hardened machines have it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.homes import initdb, installation_of
 
 
 def main(base: Path) -> None:
+    os.umask(0o077)
     rates = Rates(read_iops=10**5, write_iops=10**5, read_bytes_per_s=10**9, write_bytes_per_s=10**9)
     disk = EmulatedDisk(
         name="data", size_bytes=320 * 2**20, filesystem="ext4", mount_options="", rates=rates, flush_s=0.0, read_s=0.0

@@ -16,6 +16,7 @@ from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.wal_home import find_note, read_notes, write_note
 from pgdyno.run.host.process import call_as, find_server_user, start
 from tests.homes import installation_of, reachable_folder, some_home
+from tests.shared import hardened_umask
 
 ROOTS = Path("/var/lib/pgdyno")
 
@@ -79,6 +80,11 @@ def test_a_damaged_note_of_another_home_names_nothing(tmp_path: Path) -> None:
     write_note(whole := find_note(tmp_path, "other-home", Path("/mnt/b")), Path("/mnt/b"))
     (tmp_path / "other-home-12345678").touch()
     assert read_notes(tmp_path, "other-home") == [(whole, Path("/mnt/b"))]
+
+
+def test_the_servers_account_reaches_what_root_makes_under_any_umask() -> None:
+    with reachable_folder() as folder, hardened_umask(), open_home(folder / "a/home", find_server_user()) as home:
+        call_as(home.user, lambda: (home.software.stat(), (home.sockets / "made").touch()))
 
 
 def test_the_scripts_of_a_killed_load_are_removed() -> None:

@@ -13,6 +13,7 @@ from pgdyno.run.cluster.script_check import check_scripts
 from pgdyno.run.load.little_run import has_script_files
 from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
+from tests.shared import hardened_umask
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("copied_initdb")]
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
@@ -89,7 +90,10 @@ def test_what_may_be_owed_to_the_little_data_is_only_told(home: Home, tmp_path: 
 
 
 def test_a_script_may_spoil_the_cluster_that_it_is_tried_on(home: Home, tmp_path: Path) -> None:
-    assert check(home, tmp_path, "ALTER SYSTEM SET work_mem = '64kB';\nDROP TABLE IF EXISTS pgbench_history;\n") == ()
+    with hardened_umask():
+        assert (
+            check(home, tmp_path, "ALTER SYSTEM SET work_mem = '64kB';\nDROP TABLE IF EXISTS pgbench_history;\n") == ()
+        )
 
 
 def test_what_a_standby_refuses_is_refused_with_its_statement(home: Home, tmp_path: Path) -> None:

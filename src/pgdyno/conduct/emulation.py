@@ -19,6 +19,7 @@ from pgdyno.run.change.emulation.groups import Rates
 from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
 from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.host.process import make_reachable
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.study import Study
 from pgdyno.tune.hosts import make_shape
@@ -192,7 +193,7 @@ def _make_disk(name: str, spec: DiskSpec, disk: Disk, size_bytes: int) -> Emulat
 
 def _make_base(home: Path) -> Path:
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        make_reachable(home)
     except OSError as exc:
         raise HostError(f"cannot make {home}", detail=str(exc), hint="choose another folder with --home") from exc
     return home

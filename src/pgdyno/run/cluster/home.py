@@ -81,7 +81,7 @@ class Home:
         with self._making():
             for folder in (self.templates, self.work):
                 self._make_folder(folder)
-            self.software.mkdir(exist_ok=True)
+            process.make_reachable(self.software)
         if THIS_HOST.run(["test", "-w", str(self.work)], user=self.user).exit_code != 0:
             raise HostError(
                 f"the user {self.user.name} cannot reach {self.work}",
@@ -106,7 +106,7 @@ class Home:
                 hint="choose a shorter one with --home",
             )
         with self._making():
-            self.root.mkdir(parents=True, exist_ok=True)
+            process.make_reachable(self.root)
             mark_home(self.root, (self.root / "work", self.templates, *self._script_folders()))
 
     def find(self, place: Place) -> Home:

@@ -21,6 +21,7 @@ from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.process import make_reachable
 from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import INVOCATION_FILE, Invocation
@@ -74,7 +75,7 @@ def check_scripts(
     """
     folder = home.work / "script-check"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755)
+    make_reachable(folder)
     server = Server(installation=installation, home=home, log_path=folder / "server.log")
     remarks = []
     try:
@@ -142,6 +143,7 @@ def _try_script(server: Server, address: Address, workload: PlannedWorkload, nam
         return server.find_failure() or (too_long if monotonic_s() - began_s > PATIENCE_S else None)
 
     log_start = server.log_path.stat().st_size
+    make_reachable(directory)
     pgbench = Pgbench(installation=server.installation, user=server.home.user)
     try:
         pgbench.run_load(run, directory=directory, should_abort=find_reason)

@@ -115,6 +115,22 @@ def call_as(user: ServerUser, work: Callable[[], _Result]) -> _Result:
             os.setegid(gid)
 
 
+def make_reachable(folder: Path) -> None:
+    """Make a folder, and those above it, unless they exist; other accounts may enter what root makes, whatever root's umask.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if os.geteuid() != 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    before = os.umask(0o022)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    finally:
+        os.umask(before)
+
+
 def wrap(argv: Sequence[str], *, user: ServerUser | None, death_signal: str = "KILL") -> list[str]:
     """Return the argv that runs `argv` as `user` and sends it `death_signal` when pgdyno dies.
 

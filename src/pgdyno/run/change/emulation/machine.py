@@ -31,6 +31,7 @@ from pgdyno.run.device.scratch import open_scratch
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.process import make_reachable
 from pgdyno.run.host.process_id import this_process
 from pgdyno.run.host.stale import name_of_this_process
 from pgdyno.units import format_bytes
@@ -127,7 +128,7 @@ def emulated(
         if machine.cpu_count is not None:
             stack.enter_context(_on_cpus(machine.cpu_count))
         try:
-            folder.mkdir(parents=True, mode=0o755)
+            make_reachable(folder)
         except OSError as exc:
             raise HostError(f"cannot make {folder}", detail=why(exc)) from exc
         devices = {}
