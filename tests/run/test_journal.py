@@ -18,14 +18,19 @@ from pgdyno.run.change.changes import (
     AppliedTuning,
     Change,
     ChangeKind,
+    EmulationChange,
     FileChange,
     SavedFile,
     TuningState,
     begin_change,
 )
+from pgdyno.run.change.emulation import note
+from pgdyno.run.change.emulation.groups import GroupFiles
+from pgdyno.run.change.emulation.note import EmulationNote
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.process_id import is_running, read_boot_id, this_process
+from tests.shared import hardened_umask
 from tests.sysctls import started_child
 
 
@@ -98,14 +103,20 @@ def test_what_is_saved_is_closed_to_others_and_goes_with_its_tuning(journal: Jou
     assert list((journal.folder / "saved").iterdir()) == []
 
 
-def test_what_others_may(journal: Journal) -> None:
-    before = os.umask(0o077)
-    try:
+@pytest.mark.skipif(os.geteuid() != 0, reason="others read only what root changes")
+@pytest.mark.parametrize("begins", ["journal", "emulation"])
+def test_what_others_may(journal: Journal, monkeypatch: pytest.MonkeyPatch, begins: str) -> None:
+    with hardened_umask():
+        if begins == "emulation":
+            monkeypatch.setattr(note, "_FOLDER", journal.folder / "emulations")
+            change = EmulationChange(what=str(journal.folder.parent / "disks"), at="now", owner=this_process())
+            EmulationNote(
+                change=change, groups=GroupFiles(throttle_folder="", is_v1=True, own_folder=None, parent_folder=None)
+            ).write()
         with journal.open() as page:
             page.write([some_change()])
-    finally:
-        os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (journal.folder, *journal.folder.iterdir())}
+    modes.pop("emulations", None)
     assert modes == {"journal": 0o755, "changes.json": 0o644, "lock": 0o600}
 
 

@@ -27,6 +27,7 @@ from pgdyno.errors import HostError
 from pgdyno.record.durable import write_durably
 from pgdyno.run.change.changes import AnyChange, AppliedTuning, Change, SavedFile, SettingChange
 from pgdyno.run.host.ctrl_c import uninterrupted
+from pgdyno.run.host.process import make_reachable
 
 # The journal does not lie in a pgdyno home: there are many homes, some are closed to other accounts, and users remove
 # them to free space.
@@ -171,10 +172,7 @@ class Journal:
     def _lock(self) -> Iterator[bool]:
         """Lock the journal unless another process holds it, and tell whether it is locked."""
         try:
-            if not self.folder.exists():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                # Other accounts may read what is changed, even if root's umask denies it.
-                self.folder.chmod(0o755)
+            make_reachable(self.folder)
             # The lock file is closed to other accounts: any process that could open it for reading could hold the lock
             # for ever.
             lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, mode=0o600)

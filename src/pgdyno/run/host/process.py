@@ -121,7 +121,8 @@ def make_reachable(folder: Path) -> None:
     Raises:
         OSError: It cannot be made.
     """
-    if os.geteuid() != 0:
+    # The umask is that of all threads: it stays where there is nothing to make.
+    if os.geteuid() != 0 or folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
         return
     before = os.umask(0o022)

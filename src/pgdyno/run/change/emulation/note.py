@@ -22,6 +22,7 @@ from pgdyno.run.change.changes import EmulationChange, Undo, UndoOutcome
 from pgdyno.run.change.emulation.groups import GroupFiles, lift_throttles, remove_group
 from pgdyno.run.change.emulation.loop import keep_flushes_above
 from pgdyno.run.change.journal import HOST_FOLDER
+from pgdyno.run.host.process import make_reachable
 from pgdyno.run.host.process_id import is_running, read_boot_id
 
 _FOLDER = HOST_FOLDER / "emulations"
@@ -42,7 +43,7 @@ class EmulationNote(msgspec.Struct, frozen=True, kw_only=True):
             HostError: It cannot be written.
         """
         try:
-            _FOLDER.mkdir(parents=True, exist_ok=True)
+            make_reachable(_FOLDER)
             write_durably(self._path, msgspec.json.encode(self))
         except OSError as exc:
             raise HostError("cannot write the journal of changes to this host", detail=why(exc)) from exc
