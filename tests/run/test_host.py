@@ -9,7 +9,7 @@ import pytest
 from pgdyno.errors import HostError
 from pgdyno.record.machine.host_facts import CpuTopology
 from pgdyno.report.sections.machine import host_table
-from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.host.facts import read_disk_facts, read_host_facts, read_mount_words
 from pgdyno.run.host.host import Host
 from tests.loops import mounted, needs_root
 
@@ -144,6 +144,19 @@ def test_memory_is_no_disk() -> None:
     disk = read_disk_facts(Path("/dev/shm"))
     assert disk.filesystem == "tmpfs"
     assert disk.block_device is None
+
+
+def test_mounts_of_any_name_and_of_none(tmp_path: Path) -> None:
+    root = machine(tmp_path / "root", tmp_path, {})
+    mounts = root / "proc/self/mountinfo"
+    names = (b"/media/caf\xe9", "/media/a\xa0b\x85c\u2028d".encode())
+    lines = [b"99 1 0:99 / %s rw - tmpfs  rw\n" % name for name in names]
+    mounts.write_bytes(b"".join((*lines, mounts.read_bytes())))
+    words = read_mount_words(host=Host(root))
+    assert [(os.fsencode(mount[4]), mount[6:]) for mount in words[:-1]] == [
+        (name, ["-", "tmpfs", "", "rw"]) for name in names
+    ]
+    assert read_host_facts(tmp_path, host=Host(root)).data_disk.device == "/dev/nvme0n1p1"
 
 
 @needs_root

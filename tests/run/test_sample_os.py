@@ -243,6 +243,8 @@ def test_it_is_python_3_9_and_the_standard_library_alone() -> None:
 # Captured from Debian 12 (systemd, version 2), a Docker container on version 1, and a host with both.
 V2_MOUNT = "35 24 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate"
 DOCKER_V1_MOUNT = "1053 1042 0:33 /docker/f1e2 /sys/fs/cgroup/cpu,cpuacct ro,nosuid,nodev,noexec,relatime master:15 - cgroup cgroup rw,cpu,cpuacct"
+# Its name holds characters at which Python ends a line or a word, and its source is empty.
+ODD_MOUNT = "99 24 0:99 / /media/a\xa0b\x85c rw - tmpfs  rw"
 V1_MOUNT = "32 31 0:29 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
 
 
@@ -254,7 +256,7 @@ V1_MOUNT = "32 31 0:29 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,me
             V2_MOUNT,
             {"": ["/sys/fs/cgroup/user.slice/session-1.scope", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"]},
         ),
-        ("0::/", V2_MOUNT, {"": ["/sys/fs/cgroup"]}),
+        ("0::/", f"{ODD_MOUNT}\n{V2_MOUNT}\n", {"": ["/sys/fs/cgroup"]}),
         (
             "4:cpu,cpuacct:/docker/f1e2",
             DOCKER_V1_MOUNT,

@@ -183,7 +183,7 @@ def namespace_exists(namespace: str) -> bool:
         with contextlib.suppress(OSError):
             if process.name.isdigit() and str((process / "ns" / kind).readlink()) == namespace:
                 return True
-    return f" {namespace} " in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    return f" {namespace} ".encode() in Path("/proc/self/mountinfo").read_bytes()
 
 
 def _path(name: str) -> Path:

@@ -62,8 +62,8 @@ def _groups(tree: Tree) -> Iterator[tuple[str, str]]:
 def _mounts(tree: Tree) -> dict[frozenset[str], str]:
     """Return the mount point of each hierarchy by its controllers; version 2 has the empty set."""
     found = {}
-    for line in (tree.read("proc/self/mountinfo") or "").splitlines():
-        words = line.split()
+    for line in (tree.read("proc/self/mountinfo") or "").split("\n"):
+        words = line.split(" ")
         if "-" not in words:
             continue
         separator = words.index("-")

@@ -162,12 +162,13 @@ def read_mount_words(*, host: Host = THIS_HOST) -> list[list[str]]:
 
     Source: proc_pid_mountinfo(5).
     """
-    return split_mounts((host.root / "proc/self/mountinfo").read_text(encoding="utf-8"))
+    return split_mounts(os.fsdecode((host.root / "proc/self/mountinfo").read_bytes()))
 
 
 def split_mounts(text: str) -> list[list[str]]:
     """Return the words of each mount in the text of a process's mountinfo."""
-    return [[_unescape(word) for word in line.split()] for line in text.splitlines()]
+    # The kernel writes any other character of a name as it is, and nothing for an empty source.
+    return [[_unescape(word) for word in line.split(" ")] for line in text.split("\n") if line]
 
 
 def list_facts_files() -> tuple[str, ...]:

@@ -510,10 +510,10 @@ def cgroup_folders(groups: str, mounts: str) -> dict[str, list[str]]:
     `groups` and `mounts` are the texts of its /proc files cgroup and mountinfo.
     """
     found: dict[str, list[str]] = {}
-    for line in mounts.splitlines():
+    for line in filter(None, mounts.split("\n")):
         before, _, after = line.partition(" - ")
-        root, mount = before.split()[3:5]
-        kind, _, options = after.split(None, 2)
+        root, mount = before.split(" ")[3:5]
+        kind, _, options = after.split(" ", 2)
         for group in groups.splitlines():
             _, names, path = group.split(":", 2)
             controllers = set(names.split(",")) if names else set()
