@@ -1,4 +1,7 @@
-"""Freeze a server on an emulated disk, print its processes, and be killed; under a umask as hardened machines have it."""
+"""Freeze a server on an emulated disk, print its processes, and be killed.
+
+The umask is as on hardened machines, and PATH as after `su` without a hyphen.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from tests.homes import initdb, installation_of
 
 def main(base: Path) -> None:
     os.umask(0o077)
+    os.environ["PATH"] = "/usr/bin:/bin"
     rates = Rates(read_iops=10**5, write_iops=10**5, read_bytes_per_s=10**9, write_bytes_per_s=10**9)
     disk = EmulatedDisk(
         name="data", size_bytes=320 * 2**20, filesystem="ext4", mount_options="", rates=rates, flush_s=0.0, read_s=0.0

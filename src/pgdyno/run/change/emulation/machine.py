@@ -40,10 +40,12 @@ from pgdyno.units import format_bytes
 _NEW_MOUNTS, _RECURSIVE, _PRIVATE = 0x20000, 0x4000, 0x40000
 _FILL_BYTES = 8 * 2**20
 _MKFS = {
-    "xfs": ("mkfs.xfs", "-q", "-K"),
+    "xfs": ("-q", "-K"),
     # ext4 would finish its initialisation later, beside the first measurement.
-    "ext4": ("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
+    "ext4": ("-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
 }
+# After `su` without a hyphen, root's PATH lacks them.
+_OF_ROOT = "/usr/sbin:/sbin"
 _PACKAGES = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
 # Unmounting flushes everything that a study has written.
 _UNMOUNT_S = 600.0
@@ -89,9 +91,7 @@ def check_emulation(disks: Sequence[EmulatedDisk]) -> None:
     check_loops()
     find_compiler()
     for disk in disks:
-        if shutil.which(_MKFS[disk.filesystem][0]) is None:
-            package = _PACKAGES[disk.filesystem]
-            raise HostError(f"{_MKFS[disk.filesystem][0]} is missing", hint=f"install it: `apt-get install {package}`")
+        _find_mkfs(disk.filesystem)
 
 
 @contextlib.contextmanager
@@ -152,6 +152,14 @@ def emulated(
         yield {disk.name: folder / disk.name for disk in machine.disks}
 
 
+def _find_mkfs(filesystem: str) -> str:
+    name = f"mkfs.{filesystem}"
+    found = shutil.which(name) or shutil.which(name, path=_OF_ROOT)
+    if found is None:
+        raise HostError(f"{name} is missing", hint=f"install it: `apt-get install {_PACKAGES[filesystem]}`")
+    return found
+
+
 def _undo(note: EmulationNote) -> None:
     undone = note.undo()
     if undone.outcome is UndoOutcome.FAILED:
@@ -192,7 +200,7 @@ def _made(disk: EmulatedDisk, folder: Path) -> Iterator[LoopDevice]:
         device = attach(scratch.descriptor)
         try:
             # ext4 writes a 64th of the disk, at the speed of the disk below.
-            _run([*_MKFS[disk.filesystem], str(device.path)], timeout_s=None)
+            _run([_find_mkfs(disk.filesystem), *_MKFS[disk.filesystem], str(device.path)], timeout_s=None)
             options = ["-o", disk.mount_options] if disk.mount_options else []
             _run(["mount", "-t", disk.filesystem, *options, str(device.path), str(folder)])
             try:
