@@ -15,7 +15,7 @@ from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.kernel_file import check_values
 from pgdyno.spec.variant import VariantSpec, is_sysctl
 from tests.loops import Loop, mounted_loop, needs_root
-from tests.run.test_kernel import leave_changed, outcomes
+from tests.run.test_kernel import holder, leave_changed, outcomes
 from tests.sysctls import SETTING, own_network, read_sysctl
 
 THP = "kernel/mm/transparent_hugepage/enabled"
@@ -74,6 +74,45 @@ def test_what_a_kill_leaves_is_put_back(loop: Loop, journal: Journal) -> None:
     assert undone[f"{queue}/scheduler"] == undone[f"{queue}/read_ahead_kb"] == "undone"
     assert (read(loop, "scheduler"), read(loop, "read_ahead_kb")) == (now, before)
     assert restore_left_overs(journal) == ()
+
+
+@needs_root
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_depth_that_was_held_before_the_scheduler_is_put_back_after_it(
+    loop: Loop, journal: Journal, *, is_killed: bool
+) -> None:
+    depth, scheduler = f"block/{loop.name}/queue/nr_requests", f"block/{loop.name}/queue/scheduler"
+    now, other = other_scheduler(loop)
+    requests = str(int(read(loop, "nr_requests")) // 2)
+    named = str(int(requests) // 2)
+    (Path("/sys") / depth).write_text(requests)
+    if is_killed:
+        then = f"kernel.hold({ {depth: named} }); kernel.switch({ {scheduler: other} }); os.kill(os.getpid(), 9)"
+        with holder(journal, {}, then=then) as child:
+            child.wait()
+        assert read(loop, "scheduler") == other
+        assert outcomes(journal)[depth] == "undone"
+    else:
+        with changed_sysctls({}, journal=journal) as kernel:
+            kernel.hold({depth: named})
+            kernel.switch({scheduler: other})
+            kernel.switch({depth: named})
+            assert (read(loop, "scheduler"), read(loop, "nr_requests")) == (now, named)
+            kernel.switch({scheduler: other})
+    assert (read(loop, "scheduler"), read(loop, "nr_requests")) == (now, requests)
+    assert journal.read() == ()
+
+
+@needs_root
+def test_a_depth_that_the_scheduler_chose_is_no_other_programs(loop: Loop, journal: Journal) -> None:
+    depth, scheduler = f"block/{loop.name}/queue/nr_requests", f"block/{loop.name}/queue/scheduler"
+    _, other = other_scheduler(loop)
+    requests = str(int(read(loop, "nr_requests")) // 2)
+    (Path("/sys") / depth).write_text(requests)
+    with changed_sysctls({scheduler: other}, journal=journal) as kernel:
+        requests = str(int(requests) // 2)
+        kernel.switch({scheduler: other, depth: requests})
+        assert (read(loop, "scheduler"), read(loop, "nr_requests")) == (other, requests)
 
 
 @needs_root

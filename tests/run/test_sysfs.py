@@ -43,9 +43,9 @@ def test_values(tree: Path) -> None:
         read_value("block/sdz/queue/nothing")
 
 
-def test_the_scheduler_comes_before_what_it_resets(tree: Path) -> None:
-    values = {f"/sys/{QUEUE}/nr_requests": "32", f"{QUEUE}/scheduler": "mq-deadline", THP: "never"}
-    assert list(check_sysfs(values)) == [f"{QUEUE}/scheduler", f"{QUEUE}/nr_requests", THP]
+def test_what_the_scheduler_resets(tree: Path) -> None:
+    values = {f"/sys/{QUEUE}/nr_requests": "32", f"{QUEUE}/scheduler": "mq-deadline"}
+    assert check_sysfs(values) == {f"{QUEUE}/nr_requests": "32", f"{QUEUE}/scheduler": "mq-deadline"}
     assert reset_with(f"{QUEUE}/scheduler") == (f"{QUEUE}/nr_requests",)
     assert reset_with(THP) == ()
 

@@ -129,8 +129,10 @@ class KernelSettings:
             held, current = dict(self._changes), dict(self._current)
             try:
                 for name, value in takes.items():
-                    change = held.get(name) or self._begin(name, page.changes)
-                    current.setdefault(name, (*change.new_values, change.old_value)[0])
+                    change = held.get(name)
+                    if change is None:
+                        change = self._begin(name, page.changes)
+                        current[name] = (*change.new_values, change.old_value)[0]
                     if value is not None and value not in own_values(change):
                         change = msgspec.structs.replace(change, new_values=(*change.new_values, value))
                     held[name] = change

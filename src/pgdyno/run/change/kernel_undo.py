@@ -50,7 +50,10 @@ def _undo_group(group: Sequence[Change], *, is_lasting: bool) -> list[Undo]:
         return settled
     try:
         found = {change.what: kernel_file.read_value(change.what) for change in group}
-        if any(not _is_own_value(change, found[change.what]) for change in group):
+        # What a scheduler that is not the old one has chosen is no other program's value.
+        changed = [change.what for change in group if found[change.what] != change.old_value]
+        reset = {other for name in changed for other in sysfs.reset_with(name)}
+        if any(change.what not in reset and not _is_own_value(change, found[change.what]) for change in group):
             return [_leave(change, found[change.what]) for change in group]
         kernel_file.write_values({change.what: change.old_value for change in group})
     except PgdynoError as error:

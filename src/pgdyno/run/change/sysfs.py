@@ -49,7 +49,7 @@ def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
     """Check whether settings can be changed here and undone, without changing any.
 
     Returns:
-        The values by path below /sys; settings that reset others come first.
+        The values by path below /sys.
 
     Raises:
         SpecError: A setting is unknown or missing, or does not take its value.
@@ -73,7 +73,7 @@ def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
                 detail=f"it is {read_value(name)}",
                 hint="run pgdyno as root of the host itself, or leave settings below /sys out",
             )
-    return dict(sorted(wanted.items(), key=lambda item: not _SCHEDULER.fullmatch(item[0])))
+    return wanted
 
 
 def reset_with(name: str) -> tuple[str, ...]:
@@ -108,13 +108,13 @@ def read_value(name: str) -> str:
 
 
 def write_values(expected: Mapping[str, str]) -> None:
-    """Set these values in this order, and read all of them back.
+    """Set these values, those that reset others first, and read all of them back.
 
     Raises:
         SpecError: The kernel refuses a value.
         HostError: A value cannot be written, or the kernel took it differently.
     """
-    for name, value in expected.items():
+    for name, value in sorted(expected.items(), key=lambda item: not _SCHEDULER.fullmatch(item[0])):
         if read_value(name) != value:
             write_value(ROOT / name, value, name=f"/sys/{name}")
     for name, value in expected.items():
