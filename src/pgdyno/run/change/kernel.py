@@ -69,9 +69,14 @@ class KernelSettings:
             for name in wanted
             if wanted[name] != self._changes[name].old_value
             for reset in sysfs.reset_with(name)
+            if reset not in wanted
         }
-        expected = {name: value for name, value in expected.items() if name in wanted or name not in chosen}
+        expected = {name: value for name, value in expected.items() if name not in chosen}
         try:
+            if chosen & self._current.keys():
+                # Under the same scheduler they would keep what another variant gave them.
+                schedulers = {name: held for name, held in self._changes.items() if sysfs.reset_with(name)}
+                kernel_file.write_values({name: held.old_value for name, held in schedulers.items()})
             kernel_file.write_values(expected)
         except PgdynoError:
             kernel_file.write_values(self._current)
