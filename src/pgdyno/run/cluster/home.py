@@ -148,7 +148,7 @@ class Home:
             A description of each process that was stopped, for the report.
 
         Raises:
-            HostError: What a restore command has mounted here cannot be unmounted.
+            HostError: What a restore command has left here cannot be ended, or not be unmounted.
         """
         found = self.end_servers(_POOLER, _PROGRAM)
         end_session(self.restore_session)

@@ -7,13 +7,14 @@ nothing of it outlives Ctrl-C, and the next pgdyno in the home ends what a kille
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host import process
 from pgdyno.run.host.session import end_session, note_session
@@ -43,7 +44,7 @@ def restore_by_command(command: str, *, template: Path, home: Home) -> None:
         home: The home; its `data` is the folder to fill.
 
     Raises:
-        HostError: The command cannot be started.
+        HostError: The command cannot be started, or what it has started cannot be ended.
         StepFailedError: It failed, or left something else.
     """
     argv = shlex.split(command)
@@ -57,8 +58,12 @@ def restore_by_command(command: str, *, template: Path, home: Home) -> None:
         # It takes as long as it takes, as a copy does.
         noted = note_session(argv, home.restore_session)
         done = process.run(noted, timeout_s=None, env=environment, leaves_daemons=True)
-    finally:
-        end_session(home.restore_session)
+    except BaseException:
+        # Ctrl-C must not end as the failure of a trial. The home is left, and entered, only once the session has ended.
+        with contextlib.suppress(HostError):
+            end_session(home.restore_session)
+        raise
+    end_session(home.restore_session)
     if done.exit_code != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-_MOST_LINES:]
         raise StepFailedError(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pgdyno.errors import HostError
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.process_id import identify, read_boot_id
 
@@ -53,15 +54,33 @@ def find_session(path: Path) -> tuple[int, ...]:
 
 
 def end_session(path: Path) -> None:
-    """End the processes of a session that still run, first with SIGTERM, and remove the file from `note_session`."""
+    """End the processes of a session that still run, first with SIGTERM, and remove the file from `note_session`.
+
+    Raises:
+        HostError: One does not end; the file stays.
+    """
     for sign in (signal.SIGTERM, signal.SIGKILL):
         deadline_s = monotonic_s() + _END_PATIENCE_S
         for pid in find_session(path):
-            with contextlib.suppress(ProcessLookupError):
+            # What sudo runs belongs to root: it can only be waited for.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, sign)
         while find_session(path) and monotonic_s() < deadline_s:
             time.sleep(_LOOK_EVERY_S)
+    if left := find_session(path):
+        raise HostError(
+            "a command that pgdyno has run goes on, and cannot be ended",
+            detail=", ".join(f"pid {pid} ({_read_name(pid)})" for pid in left),
+            hint="wait for its end, or end it as root; then try again",
+        )
     path.unlink(missing_ok=True)
+
+
+def _read_name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "ended since"
 
 
 def _fields(stat: str) -> list[str]:

@@ -54,7 +54,7 @@ def run_command(
         on_activity: Receives what is run.
 
     Raises:
-        HostError: It cannot be started.
+        HostError: It cannot be started, or neither ends nor can be ended.
         StepFailedError: It does not end, or with another exit code than 0.
     """
     lines = "".join(f"{name}={value}\n" for name, value in values.items())
