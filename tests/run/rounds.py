@@ -149,7 +149,7 @@ def shared_memory() -> set[str]:
 
 
 def own_shared_memory(member: LiveMember) -> str:
-    lines = (Path(member.stage.server.address.host).parent / "data/postmaster.pid").read_text().splitlines()
+    lines = Path(f"/proc/{member.stage.server.pid}/cwd/postmaster.pid").read_text().splitlines()
     return lines[6].split()[1]
 
 

@@ -33,6 +33,7 @@ _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
 _POOLER = "pgbouncer"
 _SLOT = "slot-"
+_SLOT_SOCKETS = "socket"
 _SCRIPTS = "scripts-"
 OTHER_HOME = "other-home"
 """The kind of a note that names a home in use beside its own."""
@@ -57,7 +58,9 @@ class Home:
         self.clock_test = root / "clock.json"
         self.work = root / "work" if work is None else work
         self.data = self.work / "data"
-        self.sockets = self.work / "sockets"
+        # No deeper for a slot, which is made only once the data are loaded: a home's path that is short enough is so for all.
+        slot_sockets = self.work.with_name(self.work.name.replace(_SLOT, _SLOT_SOCKETS))
+        self.sockets = self.work / "sockets" if work is None else slot_sockets
         # Beside the folder of the server's account, whose links root must not follow.
         self.scripts = root / f"{_SCRIPTS}{self.work.name}"
         self.wal = wal
@@ -120,7 +123,7 @@ class Home:
         removed.
 
         Raises:
-            HostError: A folder cannot be created, or the path is too long for a socket.
+            HostError: As for `prepare`.
         """
         name = f"{_SLOT}{number}"
         wal = None if self.wal is None else self.wal.with_name(name)
@@ -154,7 +157,8 @@ class Home:
         end_session(self.restore_session)
         unmount_all(self.work)
         self.clear_data()
-        for folder in (self.own_wal, *self._slot_folders(), *self._script_folders()):
+        sockets = self.work.glob(f"{_SLOT_SOCKETS}[0-9]*")
+        for folder in (self.own_wal, *self._slot_folders(), *sockets, *self._script_folders()):
             shutil.rmtree(folder, ignore_errors=True)
         self._clear_sockets()
         return found
