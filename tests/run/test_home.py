@@ -99,6 +99,14 @@ def test_the_scripts_of_a_killed_load_are_removed() -> None:
         assert not any(one.exists() for one in left)
 
 
+def test_a_home_with_a_comma_would_be_several_to_postgresql() -> None:
+    with reachable_folder() as folder:
+        root = folder / "a,b"
+        with pytest.raises(HostError, match="has a comma"), open_home(root, find_server_user()):
+            pass
+        assert not root.exists()
+
+
 def test_a_home_whose_sockets_just_fit_has_room_for_those_of_its_slots() -> None:
     with reachable_folder() as folder:
         root = folder / ("x" * (85 - len(f"{folder}//work/sockets")))

@@ -98,9 +98,15 @@ class Home:
         """Make the home's folder and mark it as pgdyno's own, unless it is.
 
         Raises:
-            HostError: The path is too long for a socket, the folder has something else of a name that pgdyno would empty, or
-                it cannot be used.
+            HostError: The path is too long for a socket or has a comma, the folder has something else of a name that pgdyno
+                would empty, or it cannot be used.
         """
+        if "," in str(self.root):
+            raise HostError(
+                f"the path {self.root} has a comma",
+                detail="PostgreSQL and its clients would take it for the paths of several sockets",
+                hint="choose another folder with --home",
+            )
         path_bytes = len(os.fsencode(self.sockets))
         if path_bytes > _MAX_SOCKET_DIR:
             raise HostError(
