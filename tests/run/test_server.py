@@ -375,6 +375,28 @@ def test_only_postgres_of_its_own_account_is_ended() -> None:
                 stop(child)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root works for two accounts")
+@pytest.mark.usefixtures("copied_initdb")
+def test_a_server_left_by_a_run_as_another_account_is_ended(tmp_path: Path) -> None:
+    """As one that a live round had frozen when its pgdyno was killed."""
+    user = find_server_user()
+    other = next(one for one in map(find_server_user, ("nobody", "daemon")) if one.uid != user.uid)
+    with reachable_folder() as folder:
+        home = Home(folder / "home", other)
+        home.prepare()
+        server = Server(installation=installation_of(18, home), home=home, log_path=tmp_path / "log")
+        server.initdb()
+        server.start({})
+        try:
+            os.kill(server.pid, signal.SIGSTOP)
+            with open_home(home.root, user) as opened:
+                assert f"postgres (pid {server.pid})" in opened.left_overs
+                assert list(home.server_pids()) == []
+            assert server.find_failure() is not None
+        finally:
+            server.abandon()
+
+
 def test_a_home_that_cannot_be() -> None:
     with reachable_folder() as folder:
         (folder / "file").write_text("")

@@ -206,7 +206,7 @@ class Home:
             deadline = time.monotonic() + 10.0
             while pids and time.monotonic() < deadline and any(True for _ in self._find_processes(named)):
                 time.sleep(0.05)
-        for data in (self.data, *(folder / self.data.name for folder in self._slot_folders())):
+        for data in self._data_folders():
             free_shared_memory(data, self.user)
         return found
 
@@ -274,8 +274,20 @@ class Home:
             except OSError:
                 continue
             facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-            if facts["Name"] in programs and int(facts["Uid"].split()[0]) == self.user.uid:
+            uid = int(facts["Uid"].split()[0])
+            if facts["Name"] in programs and (uid == self.user.uid or uid in self._find_owners()):
                 yield int(pid), facts["Name"]
+
+    def _find_owners(self) -> set[int]:
+        """Return the accounts of the clusters here: a killed pgdyno may have run them as another one."""
+        owners = set()
+        for data in self._data_folders():
+            with contextlib.suppress(FileNotFoundError):
+                owners.add(data.lstat().st_uid)
+        return owners
+
+    def _data_folders(self) -> tuple[Path, ...]:
+        return (self.data, *(folder / self.data.name for folder in self._slot_folders()))
 
 
 def default_home() -> Path:
