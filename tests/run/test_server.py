@@ -375,6 +375,25 @@ def test_only_postgres_of_its_own_account_is_ended() -> None:
                 stop(child)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of its own")
+def test_a_server_of_another_container_with_the_same_path_is_left_alone() -> None:
+    with some_home() as home:
+        home.data.mkdir()
+        program = home.software / "postgres"
+        shutil.copy(shutil.which("sleep") or "", program)
+        hidden = 'mount -t tmpfs none "$0" && mkdir "$0/data" && cd "$0/data" && exec setpriv --reuid "$1" "$2" 600'
+        argv = ["unshare", "--mount", "sh", "-c", hidden, str(home.work), str(home.user.uid), str(program)]
+        with subprocess.Popen(argv) as child:
+            try:
+                while Path(f"/proc/{child.pid}/comm").read_text() != "postgres\n":
+                    assert child.poll() is None
+                assert Path(f"/proc/{child.pid}/cwd").readlink() == home.data
+                assert home.end_left_overs() == []
+                assert child.poll() is None
+            finally:
+                child.kill()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root works for two accounts")
 @pytest.mark.usefixtures("copied_initdb")
 def test_a_server_left_by_a_run_as_another_account_is_ended(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ _POOLER = "pgbouncer"
 _SLOT = "slot-"
 _SLOT_SOCKETS = "socket"
 _SCRIPTS = "scripts-"
+# Source: proc_pid_cwd(5), as for /proc/PID/exe.
+_REMOVED = " (deleted)"
 OTHER_HOME = "other-home"
 """The kind of a note that names a home in use beside its own."""
 _ROOTS_HOME = Path("/var/lib/pgdyno")
@@ -267,8 +269,11 @@ class Home:
         inside = f"{(self.data if is_alone else self.work).resolve()}/"
         for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
             try:
-                folder = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the same
+                folder = os.readlink(cwd := f"/proc/{pid}/cwd")  # noqa: PTH115 - the same
                 if not f"{folder}/".startswith(inside):
+                    continue
+                # In another container the same path is another folder.
+                if not folder.endswith(_REMOVED) and not os.path.samefile(cwd, folder):  # noqa: PTH121 - the same
                     continue
                 status = Path("/proc", pid, "status").read_text(encoding="utf-8", errors="replace")
             except OSError:
