@@ -22,6 +22,7 @@ from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.host.stale import name_of_this_process
 from pgdyno.run.load import log_stream as logstream
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogRequest, LogStream, start_log_streams
@@ -30,6 +31,7 @@ from pgdyno.run.load.release import note_release
 from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
 from tests.homes import initdb, installation_of, some_home
+from tests.loops import needs_root
 from tests.shared import reachable_folder
 from tests.transactions import summarise_logs, summarise_packed
 
@@ -320,13 +322,29 @@ def test_no_room_in_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_logs_of_a_pgdyno_that_is_gone_are_deleted_and_others_kept(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    kept = {f"pgdyno-log-{os.getpid()}-bb", "pgdyno-log-x", f"pgdyno-log-{gone.pid}", "other"}
-    for name in (f"pgdyno-log-{gone.pid}-aa", *kept):
+    of_this = name_of_this_process("pgdyno-log-")
+    kept = {f"{of_this}bb", "pgdyno-log-x", f"pgdyno-log-{gone.pid}", "other"}
+    for name in (f"{of_this.replace(str(os.getpid()), str(gone.pid), 1)}aa", *kept):
         (tmp_path / name).mkdir()
     with stream_to(tmp_path / "t", memory_folder=tmp_path):
         own = {path.name for path in tmp_path.glob(f"pgdyno-log-{os.getpid()}-*")} - kept
         assert len(own) == 1
     assert {path.name for path in tmp_path.iterdir()} - {"t"} == kept
+
+
+@needs_root
+def test_the_log_of_a_pgdyno_whose_process_id_means_nothing_here_is_kept(tmp_path: Path) -> None:
+    """As of another container that shares /dev/shm."""
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from pgdyno.run.host.stale import remove_stale_folders\n"
+        "remove_stale_folders(Path(sys.argv[1]), 'pgdyno-log-')\n"
+    )
+    elsewhere = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", program]
+    with stream_to(tmp_path / "t", memory_folder=tmp_path) as stream:
+        subprocess.run([*elsewhere, str(tmp_path)], check=True)
+        assert stream.log_prefix.parent.is_dir()
 
 
 @pytest.fixture(scope="module")

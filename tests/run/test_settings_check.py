@@ -17,6 +17,7 @@ from pgdyno.run.cluster import settings_check
 from pgdyno.run.cluster.settings_check import count_huge_pages, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import find_data_folder
 from pgdyno.run.given.state import read_server_state
+from pgdyno.run.host.stale import name_of_this_process
 from pgdyno.run.postgres.installation import Installation, read_server_facts
 from tests.cli.program import wait_until
 from tests.tools.pgcluster import Cluster, running
@@ -43,7 +44,8 @@ def count(cluster: Cluster, settings: dict[str, str], control_file: Path | None 
 @pytest.fixture(autouse=True)
 def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place in memory of this test's own: in the machine's own others try their settings, too, and are killed."""
-    with tempfile.TemporaryDirectory(prefix="pgdyno-test-", dir="/dev/shm") as folder:
+    # Short enough for a socket in a home of pgdyno's own there.
+    with tempfile.TemporaryDirectory(prefix="test-", dir="/dev/shm") as folder:
         place = Path(folder)
         place.chmod(0o711)
         for name in ("_IN_MEMORY", "_ON_DISK"):
@@ -124,12 +126,13 @@ def test_what_it_refuses(cluster: Cluster, settings: dict[str, str], words: str)
 def test_what_a_killed_pgdyno_has_left_is_removed(cluster: Cluster, places: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    for owner in (gone.pid, os.getpid()):
-        (places / f"pgdyno-tune-{owner}-aa/data").mkdir(parents=True)
+    kept = places / f"{name_of_this_process('pgdyno-tune-')}aa"
+    removed = places / kept.name.replace(str(os.getpid()), str(gone.pid), 1)
+    for folder in (kept, removed):
+        (folder / "data").mkdir(parents=True)
     count(cluster, {})
-    (left,) = places.iterdir()
-    assert left.name == f"pgdyno-tune-{os.getpid()}-aa"
-    shutil.rmtree(left)
+    assert list(places.iterdir()) == [kept]
+    shutil.rmtree(kept)
 
 
 def test_a_start_on_an_empty_cluster(cluster: Cluster) -> None:

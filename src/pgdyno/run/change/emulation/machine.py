@@ -33,7 +33,6 @@ from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import make_reachable
 from pgdyno.run.host.process_id import this_process
-from pgdyno.run.host.stale import name_of_this_process
 from pgdyno.units import format_bytes
 
 # Source: Linux, include/uapi/linux/sched.h and mount.h.
@@ -116,7 +115,7 @@ def emulated(
     check_place(base)
     undo_left_emulations()
     _leave_mounts()
-    folder = base / name_of_this_process("emulated-").rstrip("-")
+    folder = base / f"emulated-{os.getpid()}"
     change = EmulationChange(what=str(folder), at=local_now().isoformat(timespec="seconds"), owner=this_process())
     groups = plan_groups(str(os.getpid()), limits_memory=machine.memory_bytes is not None)
     note = EmulationNote(change=change, groups=groups)
