@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -268,6 +269,11 @@ def test_who_comes_through_the_port_needs_the_password(home: Home, tmp_path: Pat
         assert password_file.read_text() != before
     finally:
         server.abandon()
+
+
+def test_the_command_to_look_on_can_be_pasted() -> None:
+    home = Home(Path("/mnt/a disk's/home"), find_server_user())
+    assert shlex.split(psql_command(home, 5432))[:2] == ["PGPASSFILE=/mnt/a disk's/home/work/password", "psql"]
 
 
 def test_without_a_port_there_is_nothing_to_look_on(server: Server, home: Home) -> None:

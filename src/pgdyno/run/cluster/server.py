@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import select
+import shlex
 import signal
 import subprocess
 import time
@@ -415,7 +416,7 @@ def check_port(port: int) -> None:
 
 def psql_command(home: Home, port: int) -> str:
     """Return the psql command that lets the account of pgdyno watch the server at `port`."""
-    password_path = home.work / _PGPASS_FILE
+    password_path = shlex.quote(str(home.work / _PGPASS_FILE))
     return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"
 
 
