@@ -272,6 +272,9 @@ class TestInForce:
         (data / "postgresql.conf").rename(data / "away")
         bench.cluster.stop()
         try:
+            error = refusal(bench, RESTARTED)
+            assert isinstance(error, HostError)
+            assert (error.detail, error.hint[:23]) == (f"there is no {data}/postgresql.conf", "start the server first:")
             bench.cluster.start(f"config_file={place / 'postgresql.conf'}")
             assert apply(bench, RESTARTED, may_restart=True).was_restarted
             assert bench.show("config_file", "max_connections") == (str(place / "postgresql.conf"), "37")

@@ -216,6 +216,12 @@ def _check_stopped(server: NamedServer) -> None:
         )
     if any((server.path / name).exists() for name in ("standby.signal", "recovery.signal")):
         raise _standing_by(server)
+    if not (config := server.config_file()).exists():
+        raise HostError(
+            f"the configuration of the server in {server.path} is elsewhere",
+            detail=f"there is no {config}",
+            hint="start the server first: only then it tells where its configuration is",
+        )
     if server.major >= 17 and ask_program(server, "allow_alter_system").strip() == "off":
         raise _no_alter_system()
 
