@@ -122,6 +122,22 @@ def test_a_depth_that_the_scheduler_chose_is_no_other_programs(loop: Loop, journ
 
 
 @needs_root
+def test_a_depth_that_the_scheduler_of_a_killed_pgdyno_elsewhere_chose_is_not_the_original(
+    loop: Loop, journal: Journal, tmp_path: Path
+) -> None:
+    depth, scheduler = f"block/{loop.name}/queue/nr_requests", f"block/{loop.name}/queue/scheduler"
+    now, other = other_scheduler(loop)
+    requests = str(int(read(loop, "nr_requests")) // 2)
+    (Path("/sys") / depth).write_text(requests)
+    # Of another container it is seen by its notes in devtmpfs.
+    leave_changed(Journal(tmp_path / "elsewhere"), {scheduler: other})
+    with changed_sysctls({scheduler: other}, journal=journal):
+        assert read(loop, "scheduler") == other
+    assert (read(loop, "scheduler"), read(loop, "nr_requests")) == (now, requests)
+    assert journal.read() == ()
+
+
+@needs_root
 def test_somebody_else_who_sets_it_is_told(loop: Loop, journal: Journal) -> None:
     name = f"block/{loop.name}/queue/read_ahead_kb"
     with changed_sysctls({name: "64"}, journal=journal) as kernel:

@@ -163,7 +163,8 @@ class KernelSettings:
         found = kernel_file.read_value(name)
         change = msgspec.structs.replace(change, old_value=found)
         left = lock.read()
-        if left is None or found == left.old_value or found not in left.new_values:
+        # What a new scheduler resets was given no value by pgdyno itself.
+        if left is None or found == left.old_value or (left.new_values and found not in left.new_values):
             return change
         LOG.warning("a killed pgdyno of another container or chroot has left %s changed from %s", name, left.old_value)
         return msgspec.structs.replace(change, old_value=left.old_value, new_values=(found,))
