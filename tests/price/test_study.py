@@ -101,6 +101,29 @@ def test_a_price_of_another_machine_than_was_measured_says_so(
         assert f"and {instance} has 2 CPUs" in found.mismatch
 
 
+@pytest.mark.parametrize(
+    ("limits", "usable"),
+    [
+        ({"cpu_limit": 0.5}, "0.5 CPUs and 15.5 GB"),
+        ({"memory_limit_bytes": 4 * GB}, "2 CPUs and 4 GB"),
+        # A control group of the size of an instance leaves another machine another machine.
+        ({"cpu_count": 8, "cpu_limit": 2.0}, "2 CPUs and 15.5 GB"),
+        ({"memory_bytes": 64 * GB, "memory_limit_bytes": 16 * GB}, "2 CPUs and 16 GB"),
+        # Kubernetes leaves the system some of a node's memory.
+        ({"memory_limit_bytes": 15 * GB}, None),
+    ],
+)
+def test_a_price_of_a_machine_of_which_a_part_was_measured_says_so(
+    limits: dict[str, object], usable: str | None
+) -> None:
+    found = price(on(build_report(), **{"memory_bytes": int(15.5 * GB)} | limits), host=INSTANCE).mismatch
+    if usable is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert f", of which {usable} could be used, and r7i.large has 2 CPUs" in found
+
+
 def test_the_machine_is_the_declared_one_with_the_instance_that_it_calls_itself() -> None:
     report, disk = build_report(), DiskSpec(volume="gp3", size="50GB")
     of = lambda host, product: find_host(declared(report, host, product).record)  # noqa: E731

@@ -302,13 +302,17 @@ def _find_mismatch(host: HostSpec, seen: HostFacts | None) -> str | None:
     sheet = find_instance(host.instance)
     architecture = _ARCHITECTURES.get(seen.architecture, seen.architecture)
     is_alike = (
-        seen.cpu_count == sheet.cpu_count
-        and _MEMORY_RATIO * sheet.memory_bytes <= seen.memory_bytes <= sheet.memory_bytes
+        seen.usable_cpu_count == seen.cpu_count == sheet.cpu_count
+        and _MEMORY_RATIO * sheet.memory_bytes <= seen.usable_memory_bytes
+        and seen.memory_bytes <= sheet.memory_bytes
         and architecture == sheet.architecture
     )
     if is_alike:
         return None
     measured = f"{format_cpus(seen.cpu_count)} ({architecture}) with {format_bytes(seen.memory_bytes)}"
+    if (seen.usable_cpu_count, seen.usable_memory_bytes) != (seen.cpu_count, seen.memory_bytes):
+        usable = f"{format_cpus(seen.usable_cpu_count)} and {format_bytes(seen.usable_memory_bytes)}"
+        measured += f", of which {usable} could be used"
     return f"measured was a machine of {measured}, and {_describe(sheet)}"
 
 
