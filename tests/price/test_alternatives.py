@@ -101,6 +101,18 @@ def test_a_flush_that_is_slower_or_unknown_is_no_alternative() -> None:
     assert (unknown[1, "gp3"].now_flush_s, unknown[1, "gp3"].reason) == (None, None)
 
 
+@pytest.mark.parametrize("flush", ["", "volume_latency_ms = 1.2", "flush_ms = 1.2"])
+def test_iops_beyond_what_the_instance_lets_through_are_not_bought_again(flush: str) -> None:
+    bought = 'volume = "GP3"\nsize = "500GB"\nvolume_iops = 16_000\nvolume_mb_s = 1_000\n'
+    found = {one.volume: one for one in alternatives(host_of(bought + flush, instance="r8g.large")).volumes}
+    same = found["gp3"]
+    assert same.disk is not None
+    assert (same.disk.size, same.disk.volume_iops, same.disk.volume_mb_s) == ("500GB", 3_600, None)
+    assert (same.now_per_month, same.per_month) == pytest.approx((140.0, 500 * 0.08 + 600 * 0.005))
+    assert same.flush_s == same.now_flush_s == (0.0012 if flush else None)
+    assert (found["io2"].per_month or 0.0) > 140.0
+
+
 def test_what_cannot_be_bought_says_so() -> None:
     # 60,000 IOPS of a volume: io2 could, and no source says what those beyond 32,000 cost.
     found = alternatives(

@@ -32,7 +32,7 @@ from pgdyno.report.sections.price.words import (
     format_money,
 )
 from pgdyno.report.table import Cell
-from pgdyno.spec.host import HostSpec, read_host
+from pgdyno.spec.host import DiskSpec, HostSpec, read_host
 from pgdyno.spec.prices import parse_prices
 from tests.report.build import GB, build_report
 from tests.report.build_comparison import build_client_sweep
@@ -105,6 +105,18 @@ def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
         describe_price(unknown, record=report.record_dir),
     )
     assert describe_costs(report) == ()
+
+
+def test_the_same_volume_with_fewer_iops_is_told_apart_and_no_unknown_flush_is_promised() -> None:
+    gp3 = DiskSpec(volume="gp3", size="500GB", volume_iops=16_000, volume_mb_s=1_000)
+    table = alternatives_table(price(build_report(), HostSpec(instance="r8g.large", disk=gp3)))
+    assert table is not None
+    assert [tuple(cell.text for cell in row) for row in table.rows[:2]] == [
+        ("data now: gp3 of 500GB, 16,000 IOPS, 1,000 MB/s", "$140.00", "—"),
+        ("data: 1 × gp3 of 500GB, 3,600 IOPS", "$43.00", "—"),
+    ]
+    assert table.remark is not None
+    assert "otherwise flushes are not compared" in table.remark
 
 
 def test_a_missing_price_says_where_it_is_published_and_how_to_write_it() -> None:

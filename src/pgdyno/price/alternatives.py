@@ -1,7 +1,7 @@
 """Find alternatives to a declared machine: other volumes that perform no worse, and the next size of the instance.
 
-Other volumes must sustain what the declared ones sustain on this instance, have the same capacity, and flush as fast.
-For data this means random and sequential reads and writes; for a separate WAL, sequential I/O and serial flushes.
+Other volumes must sustain what the declared ones sustain on this instance, have the same capacity, and flush as fast
+if that is known now. Volumes of the declared type and number are others if less IOPS and throughput cost less. For data this means random and sequential reads and writes; for a separate WAL, sequential I/O and serial flushes.
 Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes are replaced by
 two mirrored ones; a single volume in place of a mirror is priced as well, and marked as not mirrored. TPS are not
 projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
@@ -123,7 +123,7 @@ def _list_other_volumes(
     for volume in list_volumes():
         for count in (1, 2) if is_mirrored else (1,):
             is_now = (volume.name, count) == (disk.volume.lower(), disk.count)
-            if volume.provider != provider or volume.bought_iops is None or is_now:
+            if volume.provider != provider or volume.bought_iops is None:
                 continue
             other = OtherVolumes(
                 what=what,
@@ -143,9 +143,10 @@ def _list_other_volumes(
                 flush_s = _check(found, wanted, limits)
                 part = price_disk(what, found, book, region)
             except ValueError as exc:
-                yield msgspec.structs.replace(other, reason=str(exc))
+                if not is_now:
+                    yield msgspec.structs.replace(other, reason=str(exc))
                 continue
-            if part is not None:
+            if part is not None and (not is_now or part.per_month < now.per_month):
                 yield msgspec.structs.replace(other, disk=found, per_month=part.per_month, flush_s=flush_s)
 
 
@@ -173,6 +174,7 @@ def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> Disk
     Raises:
         ValueError: Such a volume is impossible.
     """
+    is_own_type = volume.name == (now.volume or "").lower()
     bare = DiskSpec(
         volume=volume.name,
         count=count,
@@ -180,7 +182,8 @@ def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> Disk
         size=f"{max(volume.least_gib, math.ceil(wanted.capacity_bytes / _GIBIBYTE))}GB",
         volume_iops=None if volume.iops is not None else math.ceil(volume.least_iops or 1.0),
         # Declared figures of a type of volume apply to each volume of that type.
-        volume_latency_ms=now.volume_latency_ms if now.volume == volume.name else None,
+        volume_latency_ms=now.volume_latency_ms if is_own_type else None,
+        flush_ms=now.flush_ms if is_own_type and now.count == count else None,
     )
     own = bare.volume_ability
     iops, bytes_per_s = _size_up(bare, volume, wanted)

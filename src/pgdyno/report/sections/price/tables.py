@@ -17,6 +17,7 @@ from pgdyno.report.format import ABSENT, format_bytes, format_estimate, format_n
 from pgdyno.report.sections.disk.layout import describe_declared
 from pgdyno.report.sections.price.words import format_money, is_exact, symbol_of, tag_of
 from pgdyno.report.table import Cell, Table, absent, columns, text
+from pgdyno.spec.host import DiskSpec
 
 _ONE_MACHINE = " Prices are those of the server's machine alone."
 
@@ -97,7 +98,8 @@ def alternatives_table(price: StudyPrice) -> Table | None:
     for what in dict.fromkeys(one.what for one in found):
         others = [one for one in found if one.what == what]
         now = others[0]
-        name = Cell(text=f"{what} now: {describe_declared(now.now)}", is_strong=True)
+        words = ", ".join((f"{what} now: {describe_declared(now.now)}", *_list_bought(now.now)))
+        name = Cell(text=words, is_strong=True)
         rows.append((name, text(format_money(now.now_per_month, currency)), _flush_cell(now.now_flush_s)))
         rows += [_other_row(one, currency) for one in others]
     if not rows:
@@ -107,9 +109,11 @@ def alternatives_table(price: StudyPrice) -> Table | None:
         columns=columns("", "a month", "flush", numbers_from=1),
         rows=tuple(rows),
         remark=(
-            "By data sheets and declarations, each has at least the same capacity, flush latency and sustained"
-            " performance on this instance as the declared volumes: reads, writes and MB/s for data; MB/s and"
-            " consecutive flushes for a separate WAL volume. Without a mirror, a lost volume is restored from a backup."
+            "By data sheets and declarations, each has at least the same capacity and sustained performance on this"
+            " instance as the declared volumes: reads, writes and MB/s for data; MB/s for a separate WAL volume. Flushes"
+            " take no longer, and a WAL volume has the IOPS for as many in sequence, if the declared volumes' flush"
+            " latency is known; otherwise flushes are not compared. Without a mirror, a lost volume is restored from a"
+            " backup."
             f"{_ONE_MACHINE if price.topology is not None else ''}"
         ),
     )
@@ -176,9 +180,13 @@ def _describe_other(one: OtherVolumes) -> str:
     if disk is not None:
         words[0] += f" of {disk.size}"
         words += ["mirrored"] if one.count > 1 else []
-        words += [f"{disk.volume_iops:,} IOPS"] if disk.volume_iops is not None else []
-        words += [f"{disk.volume_mb_s:,} MB/s"] if disk.volume_mb_s is not None else []
+        words += _list_bought(disk)
     return ", ".join(words)
+
+
+def _list_bought(disk: DiskSpec) -> list[str]:
+    iops = [f"{disk.volume_iops:,} IOPS"] if disk.volume_iops is not None else []
+    return iops + ([f"{disk.volume_mb_s:,} MB/s"] if disk.volume_mb_s is not None else [])
 
 
 def _part_cell(part: Part, currency: str) -> Cell:
