@@ -84,6 +84,27 @@ def test_a_total_that_lacks_a_part_is_none() -> None:
     assert found.absent["on demand"].startswith("data on io2, in us-east-1, in USD")
 
 
+@pytest.mark.parametrize(
+    ("disks", "keys"),
+    [
+        # An own price replaces a volume's as a whole, so all that these volumes are paid for is named.
+        ('[disk]\nvolume = "io2"\nsize = "500GB"\nvolume_iops = 40_000\n', {"io2": "per_gib_month, per_iops_month"}),
+        (f'region = "eu-central-1"\n{ROOT}', {"gp3": "per_gib_month"}),
+        (f'region = "eu-central-1"\n{DISK}{ROOT}', {"gp3": "per_gib_month, per_iops_month, per_mb_month"}),
+    ],
+)
+def test_the_keys_that_are_named_make_a_price(disks: str, keys: dict[str, str]) -> None:
+    host = f'instance = "r8g.48xlarge"\n{disks}'
+    look_up = price(host).look_up
+    own = '[[instance]]\nname = "r8g.48xlarge"\non_demand_per_hour = 11\n'
+    for volume, names in keys.items():
+        assert f'for {names} of a `[[volume]]` with `name = "{volume}"` (' in look_up
+        own += f'[[volume]]\nname = "{volume}"\n' + "".join(f"{name} = 0.1\n" for name in names.split(", "))
+    assert look_up.count("[[volume]]") == len(keys)
+    regional = own if "region" not in disks else f'region = "eu-central-1"\n{own}'
+    assert price(host, regional).find(Term.ON_DEMAND) is not None
+
+
 def test_nothing_is_known_of_another_region_or_provider() -> None:
     away = price('instance = "c7g.2xlarge"\nregion = "eu-central-1"')
     assert away.costs == ()

@@ -20,6 +20,11 @@ from pgdyno.facts.data_file import read_toml
 VIRTUAL_DISK_NAMES = re.compile(r"vd|xvd|rbd|nbd|drbd")
 """Prefixes of virtual disks' names, mostly network disks, whose rotational flag is meaningless."""
 DiskKindName = Literal["local-ssd", "network-ssd", "hdd"]
+_PAID = {
+    "usd_per_gib_month": "a GiB costs",
+    "usd_per_iops_month": "IOPS cost that are bought",
+    "usd_per_mb_month": "MB/s cost that are bought",
+}
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,21 +175,33 @@ def price_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb_s
     Raises:
         ValueError: No source states a part of the price.
     """
-    included_iops, own_mb_s = _included_of(volume, size_gib, iops=iops)
-    more_iops, more_mb_s = max(0.0, (iops or 0.0) - (included_iops or 0.0)), max(0.0, (mb_s or 0.0) - (own_mb_s or 0.0))
-    if volume.priced_iops is not None and more_iops > volume.priced_iops:
+    paid = count_paid(volume, size_gib, iops=iops, mb_s=mb_s)
+    if volume.priced_iops is not None and paid.get("usd_per_iops_month", 0.0) > volume.priced_iops:
         raise ValueError(f"no source says what IOPS cost beyond {volume.priced_iops:,.0f}")
-    parts = {
-        "a GiB costs": (size_gib, volume.usd_per_gib_month),
-        "IOPS cost that are bought": (more_iops, volume.usd_per_iops_month),
-        "MB/s cost that are bought": (more_mb_s, volume.usd_per_mb_month),
-    }
     total = 0.0
-    for what, (amount, usd) in parts.items():
-        if amount and usd is None:
-            raise ValueError(f"no source says what {what}")
-        total += amount * (usd or 0.0)
+    for name, amount in paid.items():
+        usd: float | None = getattr(volume, name)
+        if usd is None:
+            raise ValueError(f"no source says what {_PAID[name]}")
+        total += amount * usd
     return total
+
+
+def count_paid(
+    volume: Volume, size_gib: float, *, iops: float | None = None, mb_s: float | None = None
+) -> dict[str, float]:
+    """Count what of a volume is paid for: GiB, and IOPS and MB/s beyond the included ones, each by the field of its price.
+
+    Args:
+        volume: Type of the volume.
+        size_gib: Its size.
+        iops: Provisioned IOPS; None for the included ones.
+        mb_s: Provisioned throughput in the provider's megabytes; None for the included one.
+    """
+    included_iops, own_mb_s = _included_of(volume, size_gib, iops=iops)
+    more_iops, more_mb_s = (iops or 0.0) - (included_iops or 0.0), (mb_s or 0.0) - (own_mb_s or 0.0)
+    amounts = zip(_PAID, (size_gib, more_iops, more_mb_s), strict=True)
+    return {name: amount for name, amount in amounts if amount > 0.0}
 
 
 def _included_of(volume: Volume, size_gib: float, *, iops: float | None = None) -> tuple[float | None, float | None]:

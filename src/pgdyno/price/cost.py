@@ -13,7 +13,7 @@ import msgspec
 
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.prices import PRICE_LISTS, Term
-from pgdyno.facts.volumes import find_volume, price_of
+from pgdyno.facts.volumes import Volume, count_paid, find_volume, price_of
 from pgdyno.price.book import RATE_KEYS, PriceBook
 from pgdyno.spec.host import DiskSpec, HostSpec
 
@@ -106,14 +106,25 @@ def _list_sources(host: HostSpec, book: PriceBook, region: str, missing: list[st
     if missing:
         instances, _ = PRICE_LISTS[find_instance(host.instance).provider]
         keys[instances] = [f'{", ".join(missing)} of an `[[instance]]` with `name = "{host.instance}"`']
+    for volume, paid in _list_unpriced(host, book, region).items():
+        _, volumes = PRICE_LISTS[volume.provider or "aws"]
+        wanted = ", ".join(name.removeprefix("usd_") for name in paid)
+        keys.setdefault(volumes, []).append(f'{wanted} of a `[[volume]]` with `name = "{volume.name}"`')
+    for page, wants in keys.items():
+        yield f"{page} for {' and '.join(wants)} ({region}, {book.currency})"
+
+
+def _list_unpriced(host: HostSpec, book: PriceBook, region: str) -> dict[Volume, dict[str, float]]:
+    """List the types of volumes that lack a price, with all that is paid for: a user's price replaces a type's as a whole."""
+    unpriced: dict[Volume, dict[str, float]] = {}
     for what, disk in paths_of(host).items():
         try:
             price_disk(what, disk, book, region)
         except ValueError:
-            _, volumes = PRICE_LISTS[find_volume(disk.volume or "").provider or "aws"]
-            keys.setdefault(volumes, []).append(f'per_gib_month of a `[[volume]]` with `name = "{disk.volume}"`')
-    for page, wanted in keys.items():
-        yield f"{page} for {' and '.join(dict.fromkeys(wanted))} ({region}, {book.currency})"
+            volume, size_gib = find_volume(disk.volume or ""), (disk.size_bytes or 0.0) / _GIBIBYTE
+            paid = count_paid(volume, size_gib, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
+            unpriced[volume] = unpriced.get(volume, {}) | paid
+    return unpriced
 
 
 def price_disk(what: str, disk: DiskSpec, book: PriceBook, region: str) -> Part | None:

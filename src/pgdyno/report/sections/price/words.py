@@ -59,13 +59,15 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno", record: str = 
     """
     cost = price.cost
     if not cost.costs:
-        reasons = "; ".join(dict.fromkeys(cost.absent.values()))
         how = (
             _HOW_TO_LOOK_UP.format(pages=cost.look_up)
             if cost.look_up
             else _HOW_TO_GIVE.format(record=shlex.quote(record))
         )
-        return f"The cost is not known ({reasons}): {with_program(how, program)}."
+        how, reasons = with_program(how, program), dict.fromkeys(cost.absent.values())
+        if len(reasons) > 1 and price.topology is None:
+            return f"{' '.join(_list_absent(cost.absent))} {how[:1].upper()}{how[1:]}."
+        return f"The cost is not known ({'; '.join(reasons)}): {how}."
     first, *others = cost.costs
     months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
     months += [f"{format_money(one.per_month, cost.currency)} {name_term(one.term)}" for one in others]
@@ -190,7 +192,7 @@ def _is_of_aws(cost: Cost) -> bool:
 def _list_absent(absent: dict[str, str]) -> Iterator[str]:
     """List the terms without a price; terms with the same reason together."""
     for reason in dict.fromkeys(absent.values()):
-        terms = [term for term, why in absent.items() if why == reason]
+        terms = [name_term(Term(term)) for term, why in absent.items() if why == reason]
         yield f"The cost {join_names(terms)} is not known: {reason}."
 
 
