@@ -68,6 +68,11 @@ def test_places_that_keep_nothing(facts: dict[str, Any], rule: str, severity: Se
     assert found[rule].advice
 
 
+def test_barriers_are_switched_on_without_a_value_which_btrfs_refuses() -> None:
+    found = doubts(make_card(look=make_look(mount_options="rw,nobarrier", filesystem="btrfs")))
+    assert found["no-durability"].advice.startswith("`mount -o remount,barrier $(")
+
+
 @pytest.mark.parametrize(
     ("flush_s", "look", "is_told"),
     [

@@ -429,6 +429,8 @@ def test_a_variants_own_disk_is_judged_like_that_of_the_reference_and_named(tmp_
     without = find_obstacles(host, msgspec.structs.replace(facts, further=(unflushed,)))
     for judged, is_critical in ((found, True), (without, False)):
         assert any("does not flush the disk's cache" in one.claim for one in judged) is is_critical
+    # btrfs refuses a value.
+    assert any(one.advice.startswith("`mount -o remount,barrier $(") for one in found)
     (full,) = [one for one in found if one.severity is Severity.CRITICAL and one.rule == "disk-full"]
     assert full.advice.endswith("Give the data of variants fast, xfs another folder, by home of the variant.")
 
