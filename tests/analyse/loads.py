@@ -18,7 +18,7 @@ from pgdyno.record.types import StudyRecord
 from tests.report.build import build_report, build_trial, build_workload
 
 SECONDS = 10.0
-_UNITS = {UseKind.FLUSHES: "tps", UseKind.READS: "/s", UseKind.WRITES: "/s"}
+_UNITS = {UseKind.FLUSHES: "tps", UseKind.READS: "/s", UseKind.WRITES: "/s", UseKind.INSTANCE_IOPS: "/s"}
 _KEYS = {
     UseKind.FLUSHES: DiskFigureKey.FLUSHES,
     UseKind.READS: DiskFigureKey.RANDOM_READ,
@@ -58,6 +58,7 @@ def draw_limits(nature: Nature, *, rounds: int = 4, sd: float = 0.0, seed: int =
         entries=tuple(
             DiskFigure(key=_KEYS[kind], estimate=estimate(limit, "1/s" if kind in _UNITS else "bytes/s"), how="")
             for kind, limit in nature.limits.items()
+            if kind in _KEYS
         )
     )
 

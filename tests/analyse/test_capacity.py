@@ -10,6 +10,7 @@ import pytest
 from pgdyno.analyse.capacity.bounds import HARDLY_USED, NO_CARD, NO_WAL_CARD, find_bounds
 from pgdyno.analyse.capacity.projection import project_disk
 from pgdyno.analyse.capacity.types import BoundKind, BoundState, Capacity
+from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.demand import DiskLimits, UseKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate
@@ -573,6 +574,33 @@ def test_another_disk_is_projected_from_its_card() -> None:
     assert apart.high_tps is not None
     bare = project_disk(capacity, DiskLimits(), "the other")
     assert (bare.high_tps, bare.reason) == (None, "the other disk's card says nothing of bytes written")
+
+
+def test_no_disk_is_quicker_than_its_instance() -> None:
+    """The disk does 4,000 reads a second, and its instance lets 2,100 through."""
+    nature = Nature(
+        cpu_s=1e-4,
+        demands={UseKind.READS: 2.0, UseKind.INSTANCE_IOPS: 2.0},
+        limits={UseKind.READS: 4000.0, UseKind.INSTANCE_IOPS: 2100.0},
+    )
+    capacity = reckon(nature)
+    assert capacity.binding is not None
+    assert capacity.binding.kind is BoundKind.INSTANCE_IOPS
+    twice = next(one for one in capacity.projections if one.change == "a disk twice as quick")
+    assert (twice.binds, twice.high_tps) == (BoundKind.INSTANCE_IOPS, capacity.binding.tps.high)
+    assert twice.how.endswith(", through the same instance")
+
+    def project(instance_iops: float | None) -> tuple[BoundKind | None, float]:
+        instance = None if instance_iops is None else InstanceLimits(name="other", iops=instance_iops)
+        limits = msgspec.structs.replace(draw_limits(nature), instance=instance)
+        other = project_disk(capacity, limits, "the other")
+        return other.binds, other.high_tps or 0.0
+
+    high_tps = capacity.binding.tps.high
+    assert project(2100.0) == (BoundKind.INSTANCE_IOPS, pytest.approx(high_tps))
+    assert project(2800.0) == (BoundKind.INSTANCE_IOPS, pytest.approx((high_tps or 0.0) * 4 / 3))
+    # A local disk, or one of another instance with more than that.
+    assert project(None)[0] is project(8000.0)[0] is BoundKind.READS
 
 
 # Records of real servers

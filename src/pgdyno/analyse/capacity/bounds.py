@@ -55,7 +55,6 @@ CARD_KEYS = {BoundKind.FLUSHES: DiskFigureKey.FLUSHES} | {
     kind: key for kind, key in _DEVICE.values() if key is not None
 }
 """The figure of a disk card that each bound rests on."""
-_OF_INSTANCE = frozenset({BoundKind.INSTANCE_IOPS, BoundKind.INSTANCE_BYTES})
 _DEMAND_UNITS = {"1/s": "count", "bytes/s": "bytes", "s/s": "s"}
 
 
@@ -76,7 +75,7 @@ def find_bounds(
         if trial.record.status is TrialStatus.FINISHED and trial.tps
     ]
     if not trials:
-        return (), {kind.value: "no trial is finished" for kind in BoundKind if kind not in _OF_INSTANCE}
+        return (), {kind.value: "no trial is finished" for kind in BoundKind if not kind.is_of_instance}
     clients, threads = workload.load.clients, workload.load.threads
     found = [
         _bound_cpus(trials, cpu_count),
@@ -86,7 +85,7 @@ def find_bounds(
     ]
     bounds = [bound for _, bound in found if isinstance(bound, Bound)]
     # An instance without limits has no missing bound.
-    absent = {kind.value: reason for kind, reason in found if isinstance(reason, str) and kind not in _OF_INSTANCE}
+    absent = {kind.value: reason for kind, reason in found if isinstance(reason, str) and not kind.is_of_instance}
     return tuple(sorted(bounds, key=lambda bound: bound.tps.value or 0.0)), absent
 
 

@@ -58,11 +58,12 @@ def project_capacity(
         return of_clients
     low_tps = workload.tps.low
     disk = {kind: _TIMES for kind in BoundKind if kind.is_of_disk}
+    through = ", through the same instance" if any(one.kind.is_of_instance for one in bounds) else ""
     memory, how = _reads_with_memory(bounds, absent, workload, record)
     made = (
         _range(_CPUS, bounds, {BoundKind.CPU: _TIMES}, state, low_tps, how="CPU time of a transaction as now"),
         _absent(_MEMORY, how) if memory is None else _range(_MEMORY, bounds, memory, state, low_tps, how=how),
-        _range(_DISK, bounds, disk, state, low_tps, how="twice as many flushes, I/Os and bytes a second"),
+        _range(_DISK, bounds, disk, state, low_tps, how=f"twice as many flushes, I/Os and bytes a second{through}"),
     )
     return (*made, *of_clients)
 
@@ -73,13 +74,17 @@ def project_disk(capacity: Capacity, limits: DiskLimits, name: str) -> Projectio
     Args:
         capacity: The capacity with the present disk.
         limits: Limits of the other disk; figures that its card lacks are not taken from the present disk. With a disk of
-            its own, pg_wal stays there.
+            its own, pg_wal stays there. No instance limits a local disk, nor one whose instance is not known.
         name: Name of the other disk in the projection.
     """
     entries = {entry.key: entry.estimate for entry in limits.entries}
     times: dict[BoundKind, float] = {}
     for bound in capacity.bounds:
         if limits.wal is not None and bound.kind in {BoundKind.FLUSHES, BoundKind.WAL}:
+            continue
+        if bound.kind.is_of_instance:
+            lets = getattr(limits.instance, "iops" if bound.kind is BoundKind.INSTANCE_IOPS else "bytes_per_s", None)
+            times[bound.kind] = lets / bound.limit.value if lets and bound.limit.value else math.inf
             continue
         other = entries.get(CARD_KEYS[bound.kind]) if bound.kind in CARD_KEYS else None
         if bound.kind.is_of_disk and (other is None or other.value is None or not bound.limit.value):

@@ -41,8 +41,13 @@ class BoundKind(enum.Enum):
 
     @property
     def is_of_disk(self) -> bool:
-        """True if another disk changes the bound."""
-        return self not in {BoundKind.CPU, BoundKind.LOAD_GENERATOR}
+        """True if another disk changes the bound; what an instance lets through stays."""
+        return self not in {BoundKind.CPU, BoundKind.LOAD_GENERATOR} and not self.is_of_instance
+
+    @property
+    def is_of_instance(self) -> bool:
+        """True if the instance sets the bound for all of its network volumes."""
+        return self in {BoundKind.INSTANCE_IOPS, BoundKind.INSTANCE_BYTES}
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
