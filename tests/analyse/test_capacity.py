@@ -11,7 +11,7 @@ from pgdyno.analyse.capacity.bounds import HARDLY_USED, NO_CARD, NO_WAL_CARD, fi
 from pgdyno.analyse.capacity.projection import project_disk
 from pgdyno.analyse.capacity.types import BoundKind, BoundState, Capacity
 from pgdyno.analyse.disk.ceiling import InstanceLimits
-from pgdyno.analyse.disk.demand import DiskLimits, UseKind
+from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_limits
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate
 from pgdyno.analyse.study import analyse_study, find_capacities
@@ -21,8 +21,10 @@ from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
+from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.analyse.loads import Nature, draw_limits, draw_load, make_analysis
 from tests.analyse.test_scaling import published, usl_tps
+from tests.disk_cards import make_card, make_runs
 from tests.rows import each_row
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
@@ -601,6 +603,22 @@ def test_no_disk_is_quicker_than_its_instance() -> None:
     assert project(2800.0) == (BoundKind.INSTANCE_IOPS, pytest.approx((high_tps or 0.0) * 4 / 3))
     # A local disk, or one of another instance with more than that.
     assert project(None)[0] is project(8000.0)[0] is BoundKind.READS
+
+
+def test_another_disk_is_projected_to_what_lasts_of_a_burst() -> None:
+    """Of the other disk 1.5 times the 12,000 reads a second are measured that its instance sustains."""
+    nature = Nature(tps=950.0, cpu_s=1e-4, demands={UseKind.READS: 4.0}, limits={UseKind.READS: 4000.0})
+    capacity = reckon(nature)
+    reads = capacity.find(BoundKind.READS)
+    assert reads is not None
+    disk = DiskSpec(volume="gp3", count=8, size="50GB", raid=10, volume_latency_ms=1.85)
+    card = make_card(runs=make_runs(level=lambda one, _: 1.5))
+    host = HostSpec(instance="c7g.2xlarge")
+    limits = find_limits(msgspec.structs.replace(card, declared=disk, host=host))
+    assert (limits.random_read_iops or 0.0) > 15_000
+    other = project_disk(capacity, limits, "the other")
+    assert other.binds is BoundKind.READS
+    assert other.high_tps == pytest.approx((reads.tps.high or 0.0) * 12_000 / (reads.limit.value or 1.0))
 
 
 # Records of real servers

@@ -77,7 +77,9 @@ def project_disk(capacity: Capacity, limits: DiskLimits, name: str) -> Projectio
             its own, pg_wal stays there. No instance limits a local disk, nor one whose instance is not known.
         name: Name of the other disk in the projection.
     """
-    entries = {entry.key: entry.estimate for entry in limits.entries}
+    # A burst of the other disk ends, too.
+    lasting = () if limits.lasting is None else limits.lasting.entries
+    entries = {entry.key: entry.estimate for entry in (*limits.entries, *lasting)}
     times: dict[BoundKind, float] = {}
     for bound in capacity.bounds:
         if limits.wal is not None and bound.kind in {BoundKind.FLUSHES, BoundKind.WAL}:

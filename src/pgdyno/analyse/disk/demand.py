@@ -18,7 +18,12 @@ import numpy as np
 
 from pgdyno.analyse.disk.card import DiskFigures, estimate_card
 from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
-from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, instance_limits_of
+from pgdyno.analyse.disk.efficiency import (
+    ceilings_of,
+    compare_with_ceilings,
+    declared_entries,
+    instance_limits_of,
+)
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.analyse.models.commits import ceiling_tps
@@ -59,7 +64,7 @@ class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
     copies: float = 1.0
     """Writes to volumes for each of our writes, because each mirror has its own."""
     entries: tuple[DiskFigure, ...] = ()
-    """The measured figures of the disk, with intervals."""
+    """The measured figures of the disk, with intervals; of sustained limits, the declared ones."""
     wal: DiskLimits | None = None
     """The limits of pg_wal's own disk, none of them known without its card; None if pg_wal lies with the data."""
 
@@ -289,9 +294,10 @@ def _find_lasting(card: DiskCard, entries: Sequence[DiskFigure]) -> DiskLimits |
     ceilings = ceilings_of(card)
     held = () if ceilings is None else compare_with_ceilings(entries, ceilings)
     less = {one.key: one.ceiling.value for one in held if one.standing.is_above}
-    if not less:
+    if ceilings is None or not less:
         return None
     return DiskLimits(
+        entries=tuple(entry for entry in declared_entries(ceilings) if entry.key in less),
         flush_s=_inverse(less.get(DiskFigureKey.FLUSHES)),
         random_read_iops=less.get(DiskFigureKey.RANDOM_READ),
         random_write_iops=less.get(DiskFigureKey.RANDOM_WRITE),
