@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.analyse.capacity.tiers import HostCapacity, Tier, Tiers, make_tiers
-from pgdyno.analyse.estimate import Estimate, exact_estimate
+from pgdyno.analyse.estimate import Estimate, estimate_over_trials, exact_estimate
 
 
 def host(name: str, low: float | None, usd: float | Estimate | None = None) -> HostCapacity:
@@ -47,9 +48,19 @@ def test_without_prices_less_of_a_machine_comes_first() -> None:
 
 
 def test_who_cannot_be_placed_is_left_out_with_the_reason() -> None:
-    found = make_tiers([host("once", None, 10.0), host("priceless", 20_000), host("known", 15_000, 200.0)])
+    # One of its trials stalled.
+    stalled = HostCapacity(name="stalled", capacity=estimate_over_trials([0.0, 4650.0], unit="tps"))
+    priced = msgspec.structs.replace(stalled, per_month=exact_estimate(100.0, unit="USD"))
+    found = make_tiers([host("once", None, 10.0), priced, host("priceless", 20_000), host("known", 15_000, 200.0)])
     assert [tier.host.name for tier in found.tiers] == ["known"]
-    assert found.left_out == {"once": "one trial has no interval", "priceless": "its price is not known"}
+    nothing = "what it carries is not certain to be above 0"
+    assert found.left_out == {
+        "once": "one trial has no interval",
+        "stalled": nothing,
+        "priceless": "its price is not known",
+    }
+    assert make_tiers([stalled, host("known", 15_000)]).left_out == {"stalled": nothing}
+    assert make_tiers([stalled]).tiers == ()
     assert make_tiers([]).tiers == ()
 
 

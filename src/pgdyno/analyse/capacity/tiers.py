@@ -2,7 +2,8 @@
 
 A machine counts with the low end of its interval, never with its best estimate: the tiers of a purchase must hold.
 Machines are ordered by price; if no prices are known, by capacity, because a smaller machine is rarely more expensive.
-A machine without an interval is in no tier, and neither is one without a price if others have one.
+A machine without an interval, or with one that reaches 0 because it stalled, is in no tier, and neither is one without a
+price if others have one.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def _explain_exclusion(host: HostCapacity, currency: str | None) -> str | None:
     """Return why a machine can be in no tier; None if it can."""
     if host.capacity.low is None:
         return host.capacity.reason or "what it carries has no interval"
+    if host.capacity.low <= 0:
+        return "what it carries is not certain to be above 0"
     if currency is None:
         return None
     if host.per_month is None or host.per_month.value is None:
