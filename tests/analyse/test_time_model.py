@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.shares import Resource, TransactionTime
 from pgdyno.analyse.transaction_time.theory import count_clients_at_thread
+from pgdyno.analyse.trial.quoted import list_waiting_sessions
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 from tests.analyse.joined import COUNT, make_workload
-from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed
+from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed, without_samples
 from tests.rows import each_row
 
 CLIENTS = 8
@@ -38,6 +39,16 @@ def test_all_shares_together_are_the_clients_time() -> None:
     assert sum(share.ms for share in time.shares) == pytest.approx(8.0)
     assert time.observed_count == 100
     assert [share.resource for share in time.shares] == [Resource.WAL_FLUSH, Resource.CPU, Resource.CLIENT]
+
+
+def test_a_late_sample_counts_for_as_long_as_the_backends_were_watched_until_then() -> None:
+    data = make_timed({FLUSH: [8.0] * 4 + [0.0] * 6, RUNNING: [0.0] * 4 + [8.0] * 6})
+    assert data.server is not None
+    frame = without_samples(data.server.frame, before_s=4.0)
+    data = msgspec.structs.replace(data, server=msgspec.structs.replace(data.server, frame=frame))
+    assert shares_of(data)[Resource.WAL_FLUSH] == pytest.approx(0.4)
+    sessions = {one.event: one.sessions for one in list_waiting_sessions(data)}
+    assert sessions == pytest.approx({"IO: WalSync": 3.2, "CPU": 4.8})
 
 
 @each_row(

@@ -77,8 +77,12 @@ def with_late_sample(samples: OsSamples, label: str, *, busy_s: float) -> OsSamp
     frame = frame.with_columns(
         worked_ns.alias(f"thread.{label}.9/run_ns"), pl.lit(0.0).alias(f"thread.{label}.9/wait_ns")
     )
-    seen = (pl.col("t_s") <= START_S) | (pl.col("t_s") >= START_S + busy_s)
-    return msgspec.structs.replace(samples, frame=frame.filter(seen))
+    return msgspec.structs.replace(samples, frame=without_samples(frame, before_s=busy_s))
+
+
+def without_samples(frame: pl.DataFrame, *, before_s: float) -> pl.DataFrame:
+    """Leave out the samples within the first seconds of the load: the next one comes late."""
+    return frame.filter((pl.col("t_s") <= START_S) | (pl.col("t_s") >= START_S + before_s))
 
 
 def _look(waits: Waits, seconds: int, major: int) -> ServerSamples:

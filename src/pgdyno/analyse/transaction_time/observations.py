@@ -31,11 +31,15 @@ class BackendActivity(msgspec.Struct, frozen=True, kw_only=True):
     """Mean numbers of clients' backends in each second by activity, and the number of samples."""
 
     by_activity: dict[Resource | str, Floats]
+    lengths_s: Floats
+    """Of the seconds: one whose samples came late is longer."""
     samples_count: int
 
     def mean(self, what: Resource | str) -> float:
         """Return the mean number of backends with an activity; 0 if none was seen."""
-        return float(self.by_activity[what].mean()) if what in self.by_activity else 0.0
+        if what not in self.by_activity:
+            return 0.0
+        return float(np.average(self.by_activity[what], weights=self.lengths_s))
 
 
 class CpuCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +83,8 @@ def observe_backends(
         backends = observed.counts[inside] / looks[inside]
         by_activity[what] = by_activity.get(what, np.zeros(len(backends))) + backends
     _drop_idle_sessions(by_activity, workload.clients)
-    return BackendActivity(by_activity=by_activity, samples_count=int(looks[inside].sum()))
+    lengths_s = np.diff(times_s, prepend=np.nan)[inside]
+    return BackendActivity(by_activity=by_activity, lengths_s=lengths_s, samples_count=int(looks[inside].sum()))
 
 
 def classify_backend(major: int, state: str, wait_event_type: str, wait_event: str) -> Resource | str:

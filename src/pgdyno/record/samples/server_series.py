@@ -169,13 +169,14 @@ def _mean_backends(samples: ServerSamples, name: Callable[[WaitCounts], str | No
             sums[label] = sums.get(label, np.zeros(samples.frame.height)) + observed.counts
     times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
     # The wait samples of a row lie in the interval before it; those of the first row in none.
-    middles_s, _ = intervals(times_s)
+    middles_s, steps_s = intervals(times_s)
     return tuple(
         Sampled(
             metric="wait_backends_count",
             label=label,
             monotonic_s=middles_s,
             values=np.divide(counts, looks, out=np.full(counts.shape, np.nan), where=looks > 0)[1:],
+            weights=steps_s,
         )
         for label, counts in sorted(sums.items())
     )
