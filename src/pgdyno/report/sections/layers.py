@@ -240,11 +240,13 @@ def _advice_cell(gains: tuple[Gain, ...]) -> Cell:
     is_proven = shown in {Advice.KEEP, Advice.DROP}
     short = "weigh" if {Advice.KEEP, Advice.DROP} <= advices else _NAMES.get(shown, shown.value)
     outlooks = [f"{gain.workload}: {words}" for gain in gains if (words := _describe_doubt(gain))]
-    # The cell has said the word for a lone equivalence.
-    lone = "" if is_proven else _standing(gains[0]).removeprefix(f"{shown.value} ")
+    standings = [f"{gain.workload} {_standing(gain)}" for gain in gains]
+    if len(gains) == 1:
+        # The cell has said the word.
+        standings = [_standing(gains[0]).removeprefix(shown.value).strip()]
     return Cell(
         text=f"{_MARKS[shown]} {short}",
-        detail=lone if len(gains) == 1 else "; ".join(f"{gain.workload} {_standing(gain)}" for gain in gains),
+        detail="; ".join(standings),
         is_strong=is_proven,
         hue=_HUES[shown],
         note="; ".join(outlooks) or None,
