@@ -14,7 +14,8 @@ from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
 from pgdyno.explain.preflight.shared_memory import find_crowding, find_standby_crowding
 from pgdyno.explain.preflight.study import list_obstacles
-from pgdyno.flow.check import Check
+from pgdyno.flow.check import Check, intent_of
+from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import (
     BusyProcess,
@@ -24,11 +25,13 @@ from pgdyno.record.machine.preflight import (
     LimitKind,
     LoadProgram,
     OtherServer,
+    ProcessLimits,
     ServerOrigin,
     ServerSnapshot,
 )
 from pgdyno.record.types import SettingFact
 from pgdyno.report.documents.check import name_kept_severity
+from pgdyno.spec.read import make_study
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
 from tests.report.build import build_report
 from tests.rows import each_row
@@ -505,6 +508,35 @@ def test_what_a_load_asks_for(tmp_path: Path) -> None:
     assert found(scale=15) == ["scale-below-clients"]
     assert found(scale=1, is_writing_branches=False) == []
     assert found(clients=1000, scale=1000) == ["process-limits"]
+
+
+def test_loads_that_are_up_at_once_need_processes_for_all_of_them_and_files_each_for_itself(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+    tasks = CgroupLimit(kind=LimitKind.TASKS, group="/pod", value=1000.0)
+    limited = ProcessLimits(open_files=300, processes=1000)
+    facts = msgspec.structs.replace(facts, process_limits=limited, limits=(tasks,))
+    machine = Machine(cpu_count=4, memory_bytes=64 << 30, disk_free_bytes=1 << 40, version_major=18)
+
+    def found(design: str, *variants: dict[str, Any]) -> list[str]:
+        raw = {
+            "data": {"scale": 10},
+            "workload": [{"name": "select-only", "clients": 200}],
+            "server": {"settings": {"max_connections": 300}},
+            "variant": variants,
+            "experiment": {"design": design, "minutes": 60},
+        }
+        plan = plan_study(make_study(raw, source="a test", folder=tmp_path), machine)
+        obstacles = find_obstacles(host, facts, intent=intent_of(plan))
+        return [one.evidence for one in obstacles if one.rule in {"process-limits", "cgroup-limit"}]
+
+    settings = [{"settings": {"shared_buffers": value}} for value in ("64MB", "128MB")]
+    assert found("live", *settings) == [
+        "1000, needed are about 1300 with 600 clients",
+        "1000 processes and threads, set on /pod",
+    ]
+    assert found("paired", *settings) == []
+    # Loads that take turns are connected one at a time.
+    assert found("live", {"clients": 100}, {"clients": 200}) == []
 
 
 def test_data_of_another_scale_than_the_one_meant(tmp_path: Path) -> None:

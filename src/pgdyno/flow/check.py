@@ -196,7 +196,16 @@ def intent_of(plan: Plan, *following: Plan) -> Intent:
         horizon_s=sum(one.predicted_s for one in plans),
         dataset_bytes=round((plan.dataset_bytes or 0) / plan.scale * max(load.scale or plan.scale for load in loads)),
         loads=loads,
+        live_clients=max(map(_count_live_clients, plans)),
     )
+
+
+def _count_live_clients(plan: Plan) -> int:
+    """Count the clients of all loads of a live round, the reference's twice; 0 where each load runs alone."""
+    if plan.experiment is None or not plan.experiment.is_side_by_side:
+        return 0
+    members = (plan.experiment.reference, *plan.experiment.variants)
+    return max(sum(member.clients or workload.clients for member in members) for workload in plan.workloads)
 
 
 def _list_loads(plan: Plan) -> tuple[IntendedLoad, ...]:

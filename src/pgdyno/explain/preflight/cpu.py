@@ -215,7 +215,7 @@ def _is_below_host(limit: CgroupLimit, rule_input: RuleInput) -> bool:
     if limit.kind in {LimitKind.MEMORY, LimitKind.MEMORY_HIGH}:
         return limit.value < rule_input.host.memory_bytes
     if limit.kind is LimitKind.TASKS:
-        return limit.value < max(_FEW_TASKS, 2 * rule_input.most_clients)
+        return limit.value < max(_FEW_TASKS, 2 * rule_input.clients_at_once)
     ours = rule_input.device_names
     return not ours or limit.device in ours
 

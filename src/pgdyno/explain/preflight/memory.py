@@ -129,16 +129,18 @@ def _process_limits(rule_input: RuleInput) -> Iterator[Finding]:
     limits = rule_input.facts.process_limits
     if limits is None:
         return
-    for name, limit, needed, option in (
-        ("open files", limits.open_files, rule_input.most_clients + _OWN_FILES, "-n"),
-        ("processes", limits.processes, 2 * rule_input.most_clients + _OWN_PROCESSES, "-u"),
+    # Each pgbench may open so many files; processes and threads are counted for all of an account's together.
+    of_load, at_once = rule_input.most_clients, rule_input.clients_at_once
+    for name, limit, clients, needed, option in (
+        ("open files", limits.open_files, of_load, of_load + _OWN_FILES, "-n"),
+        ("processes", limits.processes, at_once, 2 * at_once + _OWN_PROCESSES, "-u"),
     ):
         if limit is not None and limit < needed:
             yield Finding(
                 rule="process-limits",
                 severity=Severity.CRITICAL,
                 claim=f"This account may have too few {name}.",
-                evidence=f"{limit}, needed are about {needed} with {rule_input.most_clients} clients",
+                evidence=f"{limit}, needed are about {needed} with {clients} clients",
                 why="Some clients cannot connect.",
                 advice=f"`ulimit {option} {max(4096, 2 * needed)}` in the shell that starts pgdyno.",
             )

@@ -29,6 +29,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     horizon_s: float
     """Expected duration of the measurement."""
     loads: tuple[IntendedLoad, ...] = ()
+    live_clients: int = 0
+    """Clients of all loads that are up at once, each with a server of its own; 0 where one load runs at a time."""
     dataset_bytes: int | None = None
     """Size of the largest data that it loads; None if it uses existing data."""
 
@@ -70,6 +72,11 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
     def most_clients(self) -> int:
         """The largest number of clients of all loads; 0 without a load."""
         return max((load.clients for load in self.intent.loads), default=0)
+
+    @property
+    def clients_at_once(self) -> int:
+        """The largest number of clients on this machine at once; 0 without a load."""
+        return max(self.most_clients, self.intent.live_clients)
 
     @property
     def folders(self) -> tuple[ServerFolder, ...]:
