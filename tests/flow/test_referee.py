@@ -20,11 +20,14 @@ from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.runner import TrialRunner
 from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.errors import StepFailedError
 from pgdyno.plan.plan import Machine, PlannedTrial, Step, count_planned_rounds, plan_study
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.transactions.slices import SliceLoad
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.run.measured_load import LostLogError
+from pgdyno.run.trial import TrialOutcome
 from pgdyno.spec.read import make_study
 from tests.analyse.experiments import build_round
 from tests.analyse.test_rounds import build_slice
@@ -423,6 +426,33 @@ def play(
     with contextlib.suppress(KeyboardInterrupt):
         runner.run()
     return referee, ui.said
+
+
+class Failing(TrialRunner):
+    """Runs no block: each fails with the same error while variant B is in force."""
+
+    error: StepFailedError
+
+    def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
+        return TrialOutcome(record=build_data(trial).record, error=self.error, tps=None, latency_ms=None), "B"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_own"), [(StepFailedError("pgbench failed"), True), (LostLogError("its reader has ended"), False)]
+)
+def test_a_variant_is_given_up_for_its_own_failures_alone(tmp_path: Path, error: StepFailedError, is_own: bool) -> None:
+    record, ui = build_record("switchback", "A", "B", "C"), Listening()
+    store, referee = RecordStore(tmp_path / "record"), build_referee(record)
+    store.create(record, study_toml="")
+    assert record.plan.experiment is not None
+    runner = Failing(
+        store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
+    )
+    runner.error = error
+    with pytest.raises(type(error)):
+        runner.run()
+    assert any(words.startswith("B is given up, the others go on") for words in ui.said) is is_own
+    assert referee.undecided("tpcb-like") == (("C",) if is_own else ("B", "C"))
 
 
 def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(

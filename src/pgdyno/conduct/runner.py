@@ -39,6 +39,7 @@ from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.ctrl_c import taking_ctrl_c
 from pgdyno.run.host.log import LOG
+from pgdyno.run.measured_load import LostLogError
 from pgdyno.run.trial import TrialOutcome, fact_of
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.variant import DesignKind
@@ -219,7 +220,8 @@ class TrialRunner:
             if outcome.error is None:
                 self._take(trial, outcome)
                 return
-            failed_in.append(variant)
+            # No variant drops out for what is the fault of none.
+            failed_in.append("" if isinstance(outcome.error, LostLogError) else variant)
             if tell_failure(trial, outcome.error, tries=len(failed_in), ui=self._ui):
                 continue
             # Under one load it is a variant's fault only if the load fails in the same one again.
@@ -253,7 +255,7 @@ class TrialRunner:
                 self._refuse_suspects()
                 return
             (variant,) = culprit.record.planned.variants
-            # No variant drops out for what is the fault of none.
+            # As above.
             failed_in.append("" if is_of_all(outcomes) else variant)
             if tell_failure(culprit.record.planned, culprit.error, tries=len(failed_in), ui=self._ui):
                 continue
