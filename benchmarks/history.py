@@ -1,4 +1,4 @@
-"""How often a history that did not change is said to have changed, and how soon a change is found.
+"""How often a history that did not change is said to have changed, how soon a change is found, and how often its brackets hold it.
 
 Simulates series of results with a spread of 3 % (standard deviation of the logarithm), and asks the code that judges real
 histories, with two independent series for the two metrics of each. Without a change every one that is found is false. In the
@@ -39,12 +39,15 @@ def main() -> None:
             say_share(f"history.false.{noise}.{length}", found, target=target)
     for drop in (0.05, 0.1):
         for after in (2, 3, 4, 5, 10):
-            found = []
+            found, held, fall = [], [], math.log(1 - drop)
             for _ in range(count):
                 series = _make(random, "white", _BEFORE + after)
-                series[_BEFORE:] += math.log(1 - drop)
-                found.append(any(abs(one.place - _BEFORE) <= 1 for one in find_change_points(series, alpha=_ALPHA)))
+                series[_BEFORE:] += fall
+                changes = find_change_points(series, alpha=_ALPHA)
+                found.append(any(abs(one.place - _BEFORE) <= 1 for one in changes))
+                held += [one.step.low <= fall <= one.step.high for one in changes if len(changes) == 1]
             say_share(f"history.found.drop{drop}.after{after}", found)
+            say_share(f"history.held.drop{drop}.after{after}", held, target=">= 0.95")
 
 
 def _make(random: np.random.Generator, noise: str, length: int) -> np.ndarray:

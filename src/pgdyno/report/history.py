@@ -21,7 +21,8 @@ TITLE = "History"
 _REMARK = (
     f"Of 100 histories without a change, at most {ALPHA * 100:.0f} are said to have one, if each is looked at once and its"
     " results vary independently of each other. What drifts for weeks, such as a neighbour's load, counts as a change. The"
-    " brackets of a change are a 95 % interval that takes its moment as known."
+    f" brackets of a change allow for the search: of 100 histories with a change, at most {ALPHA * 100:.0f} have brackets that miss it,"
+    " if results vary after it as much as before."
 )
 
 

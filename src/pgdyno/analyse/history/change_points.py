@@ -7,6 +7,11 @@ still called changed at most at the rate of the first test.
 
 The test takes the results for exchangeable: what drifts for weeks, such as a neighbour's load, is a change to it.
 
+The split that is found is the one at which the difference seems largest, and small changes are found where chance adds to them.
+A change's interval allows for both: it is Student's for this split alone, at the level at which its t-test is as strict as the
+search, so that it excludes 0 as the search does. It takes the spread for the same on both sides. Its rate is measured in
+docs/how-we-know.md.
+
 Sources: Worsley 1979, "On the likelihood ratio test for a shift in location of normal populations",
 doi:10.2307/2286338; Matteson & James 2014, "A nonparametric approach for multiple change point analysis",
 doi:10.1080/01621459.2013.849605 (permutations and bisection).
@@ -14,10 +19,14 @@ doi:10.1080/01621459.2013.849605 (permutations and bisection).
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+
+from pgdyno.analyse.estimate import Estimate, pool_noise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +46,15 @@ class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the first result after it."""
     p_value: float
     """Of the test that found it."""
+    step: Estimate
+    """By how much the level rises, from the results between the changes on both sides. The interval allows for the search."""
+
+
+class _Split(NamedTuple):
+    place: int
+    p_value: float
+    alpha: float
+    """The level at which a t-test of this split alone is as strict as the search over all of them."""
 
 
 def find_change_points(values: Sequence[float], *, alpha: float = 0.05) -> tuple[ChangePoint, ...]:
@@ -49,10 +67,31 @@ def find_change_points(values: Sequence[float], *, alpha: float = 0.05) -> tuple
     import numpy as np  # noqa: PLC0415 - only histories need it
 
     series = np.asarray(values, dtype=float)
-    return tuple(sorted(_bisect(series, 0, alpha, np.random.default_rng(_SEED)), key=lambda one: one.place))
+    found = sorted(_bisect(series, 0, alpha, np.random.default_rng(_SEED)))
+    edges = [0, *(one.place for one in found), len(series)]
+    return tuple(
+        ChangePoint(
+            place=one.place,
+            p_value=one.p_value,
+            step=_estimate_step(series[begin : one.place].tolist(), series[one.place : end].tolist(), alpha=one.alpha),
+        )
+        for begin, one, end in zip(edges, found, edges[2:], strict=False)
+    )
 
 
-def _bisect(series: NDArray[Any], begin: int, alpha: float, random: Any) -> Iterator[ChangePoint]:
+def _estimate_step(before: list[float], after: list[float], *, alpha: float) -> Estimate:
+    from scipy.special import stdtrit  # noqa: PLC0415 - as in `estimate`
+
+    noise = pool_noise([before, after])
+    assert noise is not None  # noqa: S101 - each part has two results or more
+    error = noise.sd * math.sqrt(1 / len(before) + 1 / len(after))
+    half = float(stdtrit(noise.degrees, 1 - alpha / 2)) * error
+    value = statistics.fmean(after) - statistics.fmean(before)
+    n = min(len(before), len(after))
+    return Estimate(value=value, low=value - half, high=value + half, n=n, unit="", confidence=1 - alpha)
+
+
+def _bisect(series: NDArray[Any], begin: int, alpha: float, random: Any) -> Iterator[_Split]:
     if len(series) < LEAST_RESULTS:
         return
     orders = random.permuted(series[None, :].repeat(_ORDERS, axis=0), axis=1)
@@ -62,9 +101,19 @@ def _bisect(series: NDArray[Any], begin: int, alpha: float, random: Any) -> Iter
     p_value = (1 + int((others >= observed * (1 - 1e-9)).sum())) / (1 + _ORDERS)
     if observed == 0.0 or p_value > alpha:
         return
-    yield ChangePoint(place=begin + int(split), p_value=p_value)
+    # What is explained by the order that the observed one must surpass.
+    share = float(sorted(others)[-math.floor(alpha * (1 + _ORDERS))])
+    yield _Split(place=begin + int(split), p_value=p_value, alpha=_find_p_of_split(share, len(series)))
     yield from _bisect(series[:split], begin, alpha, random)
     yield from _bisect(series[split:], begin + int(split), alpha, random)
+
+
+def _find_p_of_split(share: float, length: int) -> float:
+    """Return the p-value of the t-test of a split that explains this share of the sum of squares."""
+    from scipy.special import stdtr  # noqa: PLC0415 - as above
+
+    degrees = length - 2
+    return 2 * float(stdtr(degrees, -math.sqrt(degrees * share / (1 - share))))
 
 
 def _largest(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

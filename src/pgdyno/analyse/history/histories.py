@@ -12,8 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from pgdyno.analyse.comparison.welch import ratio_of
-from pgdyno.analyse.estimate import Estimate, estimate_over_trials
+from pgdyno.analyse.estimate import Estimate, map_estimate
 from pgdyno.analyse.history.change_points import LEAST_RESULTS, find_change_points
 from pgdyno.analyse.records.comparison import ask_alike, list_differences
 from pgdyno.analyse.records.difference import RecordDifference
@@ -46,7 +45,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the first result after it."""
     p_value: float
     ratio: Estimate
-    """The level after it over the level before it, from the results between the changes on both sides."""
+    """The level after it over the level before it; see `ChangePoint.step`."""
     differences: tuple[RecordDifference, ...]
     """How the record after it differs from the one before it."""
 
@@ -104,16 +103,13 @@ def _find_changes(results: Sequence[Result]) -> Iterator[Change]:
         seen = [(place, one.value) for place, result in enumerate(results) if (one := result.find(metric)) is not None]
         known = [(place, value) for place, value in seen if value is not None and value > 0]
         logs = [math.log(value) for _, value in known]
-        found = find_change_points(logs, alpha=ALPHA / len(METRICS))
-        edges = [0, *(one.place for one in found), len(logs)]
-        for number, point in enumerate(found, start=1):
-            before, after = known[edges[number - 1] : point.place], known[point.place : edges[number + 1]]
+        for point in find_change_points(logs, alpha=ALPHA / len(METRICS)):
             place = known[point.place][0]
             yield Change(
                 metric=metric,
                 place=place,
                 p_value=point.p_value,
-                ratio=ratio_of(*(_estimate([value for _, value in part]) for part in (before, after))),
+                ratio=map_estimate(point.step, math.exp, unit="ratio"),
                 # What weakens both alike explains no change.
                 differences=tuple(
                     one
@@ -121,7 +117,3 @@ def _find_changes(results: Sequence[Result]) -> Iterator[Change]:
                     if one.first != one.other
                 ),
             )
-
-
-def _estimate(values: list[float]) -> Estimate:
-    return estimate_over_trials(values, unit="ratio", missing="not observed")
