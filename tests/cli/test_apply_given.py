@@ -13,7 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from pgdyno.run.change.changes import ApplyCommand, SettingChange
+from pgdyno.run.change.journal import Journal
+from pgdyno.run.host.process_id import ProcessId, this_process
 from tests.cli.program import wait_until
 from tests.cli.test_compare_given import SECRET, VALUES, dsn, on_15, on_18, run, start
 from tests.run.test_privileges import pooling
@@ -58,6 +62,21 @@ def tune(cluster: Cluster, *words: str, user: str = "chief") -> tuple[str, ...]:
     return ("tune", "--dsn", dsn(cluster, user), *HOST, "--apply", "--allow", "busy", *words)
 
 
+def note(server: str, *, dsn: str, owner: ProcessId) -> SettingChange:
+    """Return what a study notes of a setting that it changes."""
+    return SettingChange(
+        what="work_mem",
+        server=server,
+        dsn=dsn,
+        system_identifier="6",
+        old_text=None,
+        old_value="4MB",
+        new_texts=("8MB",),
+        at="2026-01-01T00:00:00+00:00",
+        owner=owner,
+    )
+
+
 def journals(folder: Path) -> list[Path]:
     return list((folder / "state").rglob("changes.json"))
 
@@ -83,7 +102,7 @@ def test_a_superuser_applies_and_restores_to_the_byte(cluster: Cluster, tmp_path
     (journal,) = journals(tmp_path)
     assert SECRET not in journal.read_text()
     code, out, said = run(tmp_path, "restore")
-    assert (code, "max_wal_size" in out, out.count("restore --dsn 'user=chief")) == (1, True, 1), out + said
+    assert (code, "max_wal_size" in out, out.count("restore --dsn 'user=chief")) == (1, True, 2), out + said
     assert "in use" not in out
     again = run(tmp_path, *tune(cluster, "--yes"))
     assert (again[0], "takes a restart" in again[1]) == (0, True), again[2]
@@ -320,6 +339,54 @@ def test_another_address_of_the_server_that_was_tuned(cluster: Cluster, tmp_path
         other = f"host={LOOPBACK} port={PORT} user=postgres dbname=postgres"
         code, out, said = run(tmp_path, "restore", "--dsn", other)
         assert (code, "put back to" in out, conf(tuned), journals(tmp_path)) == (0, True, before, []), out + said
+
+
+@on_18
+def test_a_server_that_is_gone_is_forgotten(cluster: Cluster, tmp_path: Path) -> None:
+    with running(cluster.version_major) as gone:
+        chosen = dsn(gone, "postgres")
+        assert run(tmp_path, *tune(gone, "--set", "max_wal_size=3GB", "--yes", user="postgres"))[0] == 0
+    (journal,) = journals(tmp_path)
+    noted = journal.read_bytes()
+    forget = f"restore --dsn 'user=postgres dbname=postgres host={gone.root} port={PORT}' --forget"
+    code, out, said = run(tmp_path, "restore")
+    assert (code, "or, if that server is" in out, "--forget" in out) == (1, True, True), out + said
+    code, _, said = run(tmp_path, "restore", "--dsn", chosen)
+    assert (code, "; or, if that server is gone, `" in said, forget in said) == (4, True, True), said
+    code, _, said = run(tmp_path, "restore", "--dsn", chosen, "--forget")
+    assert (code, "nothing was forgotten" in said, "max_wal_size" in said) == (2, True, True), said
+    code, _, said = run(tmp_path, "restore", "--dsn", dsn(cluster, "chief"), "--forget", "--yes")
+    assert (code, f"it has some of {gone.root}, port {PORT}: `" in said, forget in said) == (2, True, True), said
+    assert journal.read_bytes() == noted
+    # By another role's connection string.
+    code, out, said = run(tmp_path, "restore", "--dsn", f"host={gone.root} port={PORT}", "--forget", "--yes")
+    assert (code, said, journals(tmp_path)) == (0, "", []), out + said
+    assert re.search(r"max_wal_size .* forgotten: it would have been put back to 1GB in", out), out
+    code, out, _ = run(tmp_path, "restore")
+    assert (code, "nothing to undo" in out) == (0, True), out
+    code, _, said = run(tmp_path, "restore", "--dsn", chosen, "--forget")
+    assert (code, "it has none of any server" in said) == (2, True), said
+
+
+def test_what_a_running_pgdyno_holds_is_not_forgotten(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "state/pgdyno-journal")
+    held = note("db1:5432", dsn="host=db1", owner=this_process())
+    # One that a command changes: without a server, it fails.
+    other = note("/nowhere, port 5432", dsn="host=/nowhere", owner=replace(this_process(), pid=1))
+    other = replace(other, system_identifier="7", command=ApplyCommand(argv=("false",), folder="/"))
+    with journal.open() as page:
+        page.write_settings((held, other))
+    code, _, said = run(tmp_path, "restore", "--forget", "--yes")
+    assert (code, "--forget goes with a given server" in said) == (2, True), said
+    code, _, said = run(tmp_path, "restore", "--dsn", "host=db1", "--forget", "--yes")
+    assert (code, "a measurement holds work_mem" in said) == (3, True), said
+    assert journal.read_settings() == (held, other)
+    code, _, said = run(tmp_path, "restore", "--dsn", "host=/nowhere")
+    assert (code, "; or, if that server is gone, `" in said) == (4, True), said
+    code, out, said = run(tmp_path, "restore", "--dsn", "host=/nowhere user=me", "--forget", "--yes", "--json")
+    assert (code, journal.read_settings()) == (0, (held,)), said
+    (undone,) = json.loads(out)["undone"]
+    assert (undone["outcome"], undone["change"]["old_value"]) == ("forgotten", "4MB")
 
 
 @on_15

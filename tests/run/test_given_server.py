@@ -14,6 +14,7 @@ from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.bounds import bound_data, bound_wal
+from pgdyno.run.given.conninfo import find_address
 from pgdyno.run.given.database import create_database, drop_database
 from pgdyno.run.given.poolers import check_way, open_poolers
 from pgdyno.run.given.settings import read_given_settings
@@ -278,3 +279,24 @@ def test_settings_are_read_where_slots_are_refused(cluster: Cluster) -> None:
         cluster.sql("GRANT EXECUTE ON FUNCTION pg_catalog.pg_current_wal_lsn() TO PUBLIC")
     assert given.state.slots == ()
     assert given.state.look.settings["max_connections"]
+
+
+def test_the_address_that_a_string_itself_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGPORT", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def find(row: tuple[str, str | None]) -> None:
+        assert find_address(row[0]) == row[1]
+
+    named = (
+        ("host=db1", "db1:5432"),
+        ("postgresql://bench@[::1]:5433/x", "[::1]:5433"),
+        ("hostaddr=127.0.0.1 port=1", "127.0.0.1:1"),
+        ("postgresql://%2Ftmp/x", "/tmp, port 5432"),
+    )
+    unnamed = (("", None), ("user=bench", None), ("host=a,b port=1,2", None), ("service=mine host=db1", None))
+    check_rows((*named, *unnamed), find)
+    monkeypatch.setenv("PGPORT", "7")
+    find(("host=db1", "db1:7"))
+    monkeypatch.setenv("PGSERVICE", "mine")
+    find(("host=db1", None))

@@ -22,6 +22,7 @@ from pgdyno.cli.options import (
 )
 from pgdyno.cli.over import go_over_if_studied
 from pgdyno.cli.session import session
+from pgdyno.errors import SpecError
 
 CHECK_EXAMPLES = (
     "Examples:\n\n`pgdyno check` · for the embedded PostgreSQL on this machine\n\n"
@@ -40,7 +41,8 @@ CLEAN_EXAMPLES = (
 RESTORE_EXAMPLES = (
     "Examples:\n\n`sudo pgdyno restore`\n\n"
     "`sudo pgdyno restore --restart` · also restart servers where a setting needs it\n\n"
-    "`pgdyno restore --dsn postgresql://bench@db1/postgres` · settings that `tune --apply` or a killed compare changed there"
+    "`pgdyno restore --dsn postgresql://bench@db1/postgres` · settings that `tune --apply` or a killed compare changed there\n\n"
+    "`pgdyno restore --dsn postgresql://bench@db1/postgres --forget` · that server is gone"
 )
 
 
@@ -144,17 +146,29 @@ def restore(
     restart: Annotated[
         bool, typer.Option("--restart/--no-restart", help="Restart servers if a setting needs it.")
     ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="With --dsn, of a server that is gone: drop what would be put back there from the journal; nothing is connected to.",
+        ),
+    ] = False,
     json: JsonOption = False,
     yes: YesOption = False,
 ) -> None:
     """Undo what this account changed with `tune --apply`, and what a killed pgdyno left changed here or in a server of yours."""
     with session(json=json, quiet=True, yes=yes) as (ui, show):
-        from pgdyno.flow.restore import restore_given, restore_host
+        from pgdyno.flow.restore import forget_given, restore_given, restore_host
 
         take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             refuse_others("--dsn", restart=restart)
-            restored = restore_given(dsn, ui=ui)
+            restored = forget_given(dsn, ui=ui) if forget else restore_given(dsn, ui=ui)
+        elif forget:
+            raise SpecError(
+                "--forget goes with a given server",
+                hint="name it with --dsn; plain `pgdyno restore` prints the command",
+            )
         else:
             restored = restore_host(may_restart=restart, on_activity=ui.show_activity)
         show(restored)

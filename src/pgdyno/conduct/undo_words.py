@@ -22,3 +22,5 @@ def describe_undo(undo: Undo) -> str:
             return f"nothing: {undo.reason}"
         case UndoOutcome.FAILED:
             return f"not put back to {old}: {undo.reason}" if old is not None else f"not put back: {undo.reason}"
+        case UndoOutcome.FORGOTTEN:
+            return f"forgotten: {undo.reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -10,13 +11,13 @@ from rich.console import RenderableType
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
-from pgdyno.errors import ExitCode, HostError, with_program
+from pgdyno.errors import ExitCode, HostError, SpecError, StepFailedError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.change.changes import Change, SettingChange, TuningState, Undo, UndoOutcome
 from pgdyno.run.change.emulation.note import undo_left_emulations
 from pgdyno.run.change.given.command import restore_by_command
-from pgdyno.run.change.given.target import restore_words
-from pgdyno.run.change.given.undo import restore_settings
+from pgdyno.run.change.given.target import forget_words, restore_words
+from pgdyno.run.change.given.undo import refuse_held, restore_settings
 from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
@@ -26,6 +27,7 @@ from pgdyno.run.given.same_server import is_same_server
 from pgdyno.run.host.process_id import is_running
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.lost import NoConnectionError
 from pgdyno.units import count_things
 
 
@@ -146,21 +148,77 @@ def restore_given(dsn: str, *, ui: Ui) -> Restored:
         ui.say(f"what was changed in {there} waits; if that server is now {here}, add --yes")
         return False
 
-    # First: it may have left the server down.
-    undone = restore_by_command(
-        lambda: conninfo.connect(dsn),
-        journal,
-        dsn=conninfo.hide_secrets(dsn),
-        on_activity=ui.show_activity,
-        is_moved=is_moved,
-    )
-    with open_access(dsn) as address, sql.connect(address) as connection:
-        undone = (*undone, *restore_settings(connection, journal, is_moved=is_moved))
-        identifier = str(sql.read_system_identifier(connection))
+    with _telling_of_forgetting(_find_named(known, dsn)):
+        # First: it may have left the server down.
+        undone = restore_by_command(
+            lambda: conninfo.connect(dsn),
+            journal,
+            dsn=conninfo.hide_secrets(dsn),
+            on_activity=ui.show_activity,
+            is_moved=is_moved,
+        )
+        with open_access(dsn) as address, sql.connect(address) as connection:
+            undone = (*undone, *restore_settings(connection, journal, is_moved=is_moved))
+            identifier = str(sql.read_system_identifier(connection))
     waiting = tuple(
         one for one in journal.read_settings() if one.system_identifier == identifier and one.server not in copied
     )
     return Restored(undone=undone, in_use=(), waiting=waiting)
+
+
+def forget_given(dsn: str, *, ui: Ui) -> Restored:
+    """Drop from the journal of this account what would be put back in a server that is gone; connect to nothing.
+
+    Args:
+        dsn: The connection string, as the journal has it, or another one of the same host and port.
+        ui: Asks.
+
+    Raises:
+        SpecError: It is no connection string, the journal has nothing of that server, or the user said no.
+        HostError: A running pgdyno changes it, or the journal cannot be read or written.
+    """
+    journal = own_journal()
+    known = journal.read_settings()
+    named = _find_named(known, dsn)
+    if not named:
+        commands = dict.fromkeys(f"{one.server}: {forget_words(one.dsn)}" for one in known)
+        raise SpecError(
+            "the journal has no settings of this server",
+            hint=f"it has some of {'; '.join(commands)}" if commands else "it has none of any server",
+        )
+    refuse_held(one for one in named if one.tuning is not TuningState.APPLIED)
+    question = f"forget the old values of {'; '.join(what for what, _ in _list_waiting(named))}, so that nothing puts them back?"
+    if not ui.confirm(question, default=False):
+        raise SpecError("nothing was forgotten", detail=question, hint="say yes, or add --yes")
+    journal.drop_settings(named)
+    undone = tuple(
+        Undo(
+            change=one,
+            outcome=UndoOutcome.FORGOTTEN,
+            reason=f"it would have been put back to {one.old_value} in {one.server}",
+        )
+        for one in named
+    )
+    return Restored(undone=undone, in_use=())
+
+
+def _find_named(changes: Sequence[SettingChange], dsn: str) -> tuple[SettingChange, ...]:
+    """Return the changes of servers that a connection string names, as far as it tells without a connection."""
+    shown, address = conninfo.hide_secrets(dsn), conninfo.find_address(dsn)
+    return tuple(one for one in changes if one.dsn == shown or one.server == address)
+
+
+@contextlib.contextmanager
+def _telling_of_forgetting(changes: Sequence[SettingChange]) -> Iterator[None]:
+    """Add to the error of a server that cannot be reached how to forget what waits there."""
+    try:
+        yield
+    except StepFailedError as error:
+        # Where there is no server, a command may fail before anything is connected to.
+        if changes and (isinstance(error, NoConnectionError) or any(one.command for one in changes)):
+            words = f"if that server is gone, {forget_words(changes[-1].dsn)}"
+            error.hint = f"{error.hint}; or, {words}" if error.hint else words
+        raise
 
 
 def _is_in_use(change: SettingChange) -> bool:
@@ -177,7 +235,7 @@ def _list_waiting(changes: Sequence[SettingChange]) -> Iterator[tuple[str, str]]
         names = list(dict.fromkeys(change.what for change in group))
         them = "it" if len(names) == 1 else "them"
         words = (
-            f"nothing: {restore_words(group[-1].dsn)} puts {them} back"
+            f"nothing: {restore_words(group[-1].dsn)} puts {them} back or, if that server is gone, {forget_words(group[-1].dsn)}"
             if pid is None
             else f"in use by the pgdyno with pid {pid}, which puts {them} back"
         )

@@ -189,6 +189,8 @@ class UndoOutcome(enum.Enum):
     """Another program has changed the value since, and pgdyno left that value in place."""
     FAILED = "failed"
     """The change has yet to be undone."""
+    FORGOTTEN = "forgotten"
+    """The user has said that the change will never be undone."""
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 
 from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.given.password_command import PasswordCommand
 from pgdyno.run.postgres import timeouts
 from pgdyno.run.postgres.lost import no_connection
@@ -42,6 +43,7 @@ _HINTS = (
 )  # fmt: skip
 
 _PORTS = re.compile(r"[0-9,]*")
+_PORT = "5432"
 # Source: PostgreSQL 18 src/interfaces/libpq/fe-connect.c, PQconninfoOptions.
 SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 
@@ -82,6 +84,20 @@ def hide_secrets(dsn: str) -> str:
     if has_password(dsn):
         sys.argv = [word.replace(dsn, shown) for word in sys.argv]
     return shown
+
+
+def find_address(dsn: str) -> str | None:
+    """Return where a connection string leads, as people write it; None if only a connection tells that.
+
+    Raises:
+        SpecError: It is no connection string.
+    """
+    keywords = _read(dsn)
+    host = keywords.get("host") or keywords.get("hostaddr")
+    port = str(keywords.get("port") or os.environ.get("PGPORT") or _PORT)
+    if not host or not port.isdecimal() or "service" in keywords or "PGSERVICE" in os.environ:
+        return None
+    return write_address(str(host), int(port))
 
 
 def connect(dsn: str, *, options: str = "") -> Connection:

@@ -46,6 +46,11 @@ def restore_words(dsn: str) -> str:
     return f"`pgdyno restore --dsn {shlex.quote(dsn)}`"
 
 
+def forget_words(dsn: str) -> str:
+    """Return the command that gives up putting settings back, by a connection string without a secret."""
+    return f"`pgdyno restore --dsn {shlex.quote(dsn)} --forget`"
+
+
 def find_text(name: str, settings: Mapping[str, SettingValue]) -> str | None:
     """Return what settings ask for, by a name in lower case; None if they leave it as it is."""
     return next((show_value(value) for key, value in settings.items() if key.lower() == name), None)
