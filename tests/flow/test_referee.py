@@ -325,17 +325,18 @@ class Listening:
 
 
 def store_rounds(folder: Path, record: StudyRecord, **tps: float) -> RecordStore:
-    """A record whose planned trials have all run, but which was killed before its study ended."""
-    store = RecordStore(folder)
+    """A record whose planned trials have all run as far as they were of use, but which was killed before its study ended."""
+    store, referee = RecordStore(folder), build_referee(record)
     store.create(record, study_toml="")
     output = (RECORD / "trials" / "0001" / "pgbench.stdout").read_text()
     random = np.random.default_rng(1)
-    for trial in record.plan.trials:
+    for trial in filter(referee.is_left, record.plan.trials):
         into = store.begin_trial(trial.number)
         shutil.copy(RECORD / "trials" / "0001" / "pgbench.json", into)
         level = tps[trial.variants[0]] * random.normal(1, 0.03)
         (into / "pgbench.stdout").write_text(re.sub(r"(?m)^tps = [0-9.]+", f"tps = {level:.3f}", output))
         store.write_trial(build_data(trial).record)
+        referee.take(build_data(trial, tps=level))
     return store
 
 
@@ -377,6 +378,20 @@ def test_a_comparison_that_has_run_its_planned_rounds_is_decided_by_the_final_lo
     ]
 
 
+def test_a_comparison_that_wants_none_of_its_trials_any_more_is_finished(tmp_path: Path) -> None:
+    trials = {"duration": "1s", "warm_up": "0s"}
+    record = build_record("paired", "A", "B", "C", workload=[{"name": "tpcb-like"}], trials=trials)
+    store = store_rounds(tmp_path / "record", record, A=1000.0, B=3000.0, C=1000.0)
+    left = {trial.variants for trial in record.plan.trials if trial.number not in store.finished_numbers()}
+    assert left == {("B",)}
+    assert not are_own_trials_finished(store)
+    referee = build_referee(record)
+    referee.take_finished(store)
+    assert referee.undecided("tpcb-like") == ("C",)
+    store.write_record(msgspec.structs.replace(record, final_looks=referee.find_due_looks()))
+    assert are_own_trials_finished(store)
+
+
 class Playing(TrialRunner):
     """Takes trials that are made up instead of running them: identical variants, each trial as slow as it is told to be."""
 
@@ -389,7 +404,6 @@ class Playing(TrialRunner):
     def _run_live(self, trial: PlannedTrial) -> None:
         for step, other in self._wanted_beside(trial):
             self._run_trial(step, other)
-        self._latest_round[trial.workload] = trial.round
 
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
         self.now_s += (1.0 if trial.is_observed else self.slowness) * step.predicted_s

@@ -18,9 +18,9 @@ def is_finished(store: RecordStore) -> bool:
 
 def are_own_trials_finished(store: RecordStore) -> bool:
     """Return whether none of a record's planned trials is wanted any more, and no final look is due."""
-    record = store.read_record()
-    is_run = len(store.finished_numbers()) == len(record.plan.trials)
-    if is_run and (record.plan.experiment is None or not record.plan.experiment.final_look):
+    record, finished = store.read_record(), store.finished_numbers()
+    left = [trial for trial in record.plan.trials if trial.number not in finished]
+    if not left and (record.plan.experiment is None or not record.plan.experiment.final_look):
         return True
     if record.plan.search is not None:
         searcher = Searcher(record, record.plan.search)
@@ -30,4 +30,4 @@ def are_own_trials_finished(store: RecordStore) -> bool:
         return False
     sequential = SequentialComparison(record, record.plan.experiment)
     sequential.take_finished(store)
-    return sequential.is_settled or (is_run and not sequential.find_due_looks())
+    return not (any(map(sequential.is_left, left)) or sequential.find_due_looks())

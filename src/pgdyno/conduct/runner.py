@@ -79,12 +79,7 @@ class TrialRunner:
         self._sequential = sequential
         self._ui = ui
         self._suspects: dict[str, ErrorFact] = {}
-        self._latest_round: dict[str, int] = {}
         self._pace = Pace()
-        finished = store.finished_numbers()
-        for trial in record.plan.trials:
-            if trial.number in finished:
-                self._latest_round[trial.workload] = trial.round
         self._steps = list_open_trials(store, record)
 
     def run(self) -> None:
@@ -113,7 +108,7 @@ class TrialRunner:
         if plan.first_extra is None:
             return _allowed_s(plan, self._experiment, self._steps)
         # The time of what was left out before belongs to the extra rounds already.
-        return sum(step.predicted_s for step, trial in self._steps if self._is_wanted(trial))
+        return sum(step.predicted_s for step, trial in self._steps if self._sequential.is_left(trial))
 
     def _plan_more(self, *, within_s: float) -> bool:
         """Plan more rounds for what is open, if the study wants them and one fits; return whether it does."""
@@ -141,7 +136,7 @@ class TrialRunner:
         self._limit(self._steps, allowed_s)
         last: tuple[int, str] | None = None
         for place, (step, trial) in enumerate(self._steps):
-            if not self._is_wanted(trial):
+            if not self._sequential.is_left(trial):
                 continue
             turn = (trial.round, trial.workload if len(trial.variants) == 1 else str(trial.number))
             if last not in {None, turn}:
@@ -201,17 +196,6 @@ class TrialRunner:
         least = count_least_rounds(self._experiment, count_compared(self._record.plan.workloads))
         return trial.is_block or trial.round > least
 
-    def _is_wanted(self, trial: PlannedTrial) -> bool:
-        if trial.is_observed:
-            return self._sequential.wants(trial)
-        if trial.number <= (self._record.final_looks or {}).get(trial.workload, 0):
-            # The final look is made: what it did not have must not come to it later.
-            return False
-        latest = self._latest_round.get(trial.workload, 0)
-        # The trials of a live round ran together: one that is missing cannot be put beside them later.
-        is_past = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
-        return not (is_past and not trial.is_block) and self._sequential.wants(trial)
-
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
         """Run a trial until it succeeds or is given up."""
         failed_in: list[str] = []
@@ -248,7 +232,6 @@ class TrialRunner:
                     self._sequential.take(
                         read_trial_data(self._store.trial_dir(outcome.record.planned.number), outcome.record)
                     )
-                self._latest_round[trial.workload] = trial.round
                 state = self._describe_state(trial.workload)
                 self._ui.show_verdicts(f"{trial.workload}: {state}")
                 self._ui.end_step(state)
@@ -269,7 +252,7 @@ class TrialRunner:
         return [
             (step, other)
             for step, other in self._steps
-            if (other.round, other.workload) == (trial.round, trial.workload) and self._is_wanted(other)
+            if (other.round, other.workload) == (trial.round, trial.workload) and self._sequential.is_left(other)
         ]
 
     def _try_single(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
@@ -347,7 +330,7 @@ class TrialRunner:
             return ""
         same_round = [other for _, other in self._steps if other.round == trial.round]
         is_last = not any(
-            other.workload == trial.workload and other.number > trial.number and self._is_wanted(other)
+            other.workload == trial.workload and other.number > trial.number and self._sequential.is_left(other)
             for other in same_round
         )
         return "" if not trial.is_block and not is_last else self._describe_state(trial.workload)

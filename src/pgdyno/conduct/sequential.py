@@ -28,6 +28,7 @@ from pgdyno.plan.plan import PlannedTrial, count_planned_rounds
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialStatus
+from pgdyno.spec.variant import DesignKind
 
 _NOTHING: Mapping[tuple[str, str], Sequence[Round]] = {}
 
@@ -54,6 +55,7 @@ class SequentialComparison:
         self._given_up: set[str] = set(record.refused_variants)
         self._final_looks = dict(record.final_looks or {})
         self._finished: dict[str, int] = {}
+        self._latest_round: dict[str, int] = {}
         self._undecided: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
         self._review()
 
@@ -67,6 +69,7 @@ class SequentialComparison:
         """Take a finished trial."""
         planned = data.record.planned
         self._finished[planned.workload] = max(planned.number, self._finished.get(planned.workload, 0))
+        self._latest_round[planned.workload] = max(planned.round, self._latest_round.get(planned.workload, 0))
         if planned.is_block:
             self._blocks[planned.workload].extend(rounds_of_block(data))
             for (workload, part), rounds in self._part_blocks.items():
@@ -172,6 +175,18 @@ class SequentialComparison:
         if trial.is_block or trial.variants[0] == self._experiment.reference.name:
             return bool(undecided)
         return trial.variants[0] in undecided
+
+    def is_left(self, trial: PlannedTrial) -> bool:
+        """Return whether a planned trial that has not run is still to run: it is of use, and its round is not over."""
+        if trial.is_observed:
+            return self.wants(trial)
+        if trial.number <= self._final_looks.get(trial.workload, 0):
+            # The final look is made: what it did not have must not come to it later.
+            return False
+        latest = self._latest_round.get(trial.workload, 0)
+        # The trials of a live round ran together: one that is missing cannot be put beside them later.
+        is_past = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
+        return (trial.is_block or not is_past) and self.wants(trial)
 
     @property
     def is_settled(self) -> bool:
