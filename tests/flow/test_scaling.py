@@ -18,14 +18,14 @@ def comparison_of(workload: str, *, is_hard: bool = False) -> Comparison:
 
 
 def test_what_is_proven_to_be_faster_wins() -> None:
-    winner = choose_winner(comparison_of("tpcb-like"))
+    winner = choose_winner(comparison_of("tpcb-like"), without=())
     assert winner.name == DERIVED
     assert winner.reason == "proven to be faster than stock on tpcb-like"
 
 
 @pytest.mark.parametrize(("workload", "is_hard"), [("select-only", False), ("tpcb-like", True)])
 def test_what_is_slower_or_undecided_does_not(workload: str, is_hard: bool) -> None:
-    winner = choose_winner(comparison_of(workload, is_hard=is_hard))
+    winner = choose_winner(comparison_of(workload, is_hard=is_hard), without=())
     assert winner.name == STOCK
     assert winner.reason == f"nothing is proven to be faster on {workload}"
 
@@ -33,14 +33,16 @@ def test_what_is_slower_or_undecided_does_not(workload: str, is_hard: bool) -> N
 def test_of_a_set_taken_apart_it_is_the_whole_or_stock() -> None:
     layered = build_layers().analysis.comparisons[0]
     assert layered.reference == DERIVED
-    assert choose_winner(layered).name == DERIVED
+    assert choose_winner(layered, without=()).name == DERIVED
     turned = tuple(
         msgspec.structs.replace(q, verdict=msgspec.structs.replace(q.verdict, kind=VerdictKind.INCONCLUSIVE))
         if q.variant == STOCK
         else q
         for q in layered.questions
     )
-    assert choose_winner(msgspec.structs.replace(layered, questions=turned)).name == STOCK
+    undecided = msgspec.structs.replace(layered, questions=turned)
+    assert choose_winner(undecided, without=()).name == STOCK
+    assert choose_winner(undecided, without={STOCK}).name == DERIVED
 
 
 def test_of_several_the_fastest_wins_and_without_stock_the_reference_stands_for_it() -> None:
@@ -50,6 +52,19 @@ def test_of_several_the_fastest_wins_and_without_stock_the_reference_stands_for_
         for q in product.questions
         if q.metric == product.primary and q.verdict.kind is VerdictKind.FASTER
     }
-    assert choose_winner(product).name == max(effects, key=lambda variant: effects[variant])
+    assert choose_winner(product, without=()).name == max(effects, key=lambda variant: effects[variant])
     (paired,) = build_paired().analysis.comparisons
-    assert choose_winner(paired).name in {paired.reference, "shared_buffers=1GB"}
+    assert choose_winner(paired, without=()).name in {paired.reference, "shared_buffers=1GB"}
+
+
+def test_the_sweep_does_not_run_under_what_dropped_out() -> None:
+    (product,) = build_product().analysis.comparisons
+    ranking = sorted(
+        (q for q in product.questions if q.metric == product.primary and q.verdict.kind is VerdictKind.FASTER),
+        key=lambda q: -(q.verdict.effect_ratio or 0.0),
+    )
+    first, second, *_ = (q.variant for q in ranking)
+    assert choose_winner(product, without={first}).name == second
+    none = choose_winner(product, without={q.variant for q in ranking})
+    assert none.name == product.reference
+    assert none.reason == f"what is proven to be faster dropped out on {product.workload}"

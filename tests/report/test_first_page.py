@@ -18,7 +18,8 @@ from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.flow.report import compose_report
 from pgdyno.record.samples.clock import ClockFit
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import LoadHostFacts
+from pgdyno.record.tuned import STOCK
+from pgdyno.record.types import ErrorFact, LoadHostFacts
 from pgdyno.report.documents.explanation import make_explanation
 from pgdyno.report.explanation import build_explanation
 from pgdyno.report.forms.terminal import print_terminal
@@ -210,6 +211,43 @@ def test_what_gives_up_more_than_a_reference_without_durability_is_no_advice() -
     page = _compare({"synchronous_commit": "off"}, {"fsync": "off", "synchronous_commit": "off"}, tps=1.3)
     assert StepCertainty.PROVEN not in _standings(page)
     assert [step.words for step in page.steps if step.standing is StepCertainty.WHAT_IF]
+
+
+def _drop_out(report: ReportInput, *names: str) -> FirstPage:
+    """The first page where some variants dropped out after their pairs."""
+    errors = dict.fromkeys(names, ErrorFact(fact="the server crashed under it", detail="PANIC"))
+    return make_first_page(
+        msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, refused_variants=errors))
+    )
+
+
+def test_nobody_is_told_to_use_what_dropped_out() -> None:
+    levels = {"50": 1.3, "100": 1.9, "200": 1.6}
+    study = Study(
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="tpcb-like", clients=8),),
+        variant=(VariantSpec(name="0"), *(VariantSpec(name=n, settings={"commit_delay": int(n)}) for n in levels)),
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    effects = {"tpcb-like": {name: Effect(tps=tps) for name, tps in levels.items()}}
+    report = compose(study, effects, rounds=40, noise_ratio=0.02, round_s=2.9)
+    steps = [(step.standing, step.words) for step in make_first_page(report).steps]
+    assert steps == [(StepCertainty.PROVEN, "Use 100 rather than 0."), (StepCertainty.PROVEN, "Use 200 rather than 0.")]
+    dropped = "Use 100 rather than 0, once you know why it dropped out: the server crashed under it."
+    assert [(step.standing, step.words) for step in _drop_out(report, "100").steps] == [
+        (StepCertainty.PROVEN, "Use 200 rather than 0."), (StepCertainty.PROVEN, "Use 50 rather than 0.")
+    ]  # fmt: skip
+    assert [(step.standing, step.words) for step in _drop_out(report, "100", "200").steps] == [
+        (StepCertainty.PROVEN, "Use 50 rather than 0."), (StepCertainty.UNKNOWN, dropped)
+    ]  # fmt: skip
+    assert [step.badge for step in _drop_out(report, "50", "100", "200").steps] == ["dropped out", "dropped out"]
+
+
+def test_of_derived_settings_no_step_leads_to_a_variant_that_dropped_out() -> None:
+    steps = [step.words for step in _drop_out(build_layers(), "without WAL and checkpoints").steps]
+    assert steps[0].startswith("Use the derived settings.")
+    assert not any("WAL and checkpoints" in words for words in steps)
+    assert not any("Stay with" in step.words for step in _drop_out(build_derived(is_hard=True), STOCK).steps)
 
 
 def test_trials_without_a_whole_checkpoint_cycle_prove_nothing_against_rarer_checkpoints() -> None:

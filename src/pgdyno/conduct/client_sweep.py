@@ -6,7 +6,7 @@ settings are chosen when it begins, by what was proven then, and stay: a resumed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -44,10 +44,14 @@ def run_scaling(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     run_experiment(store.scaling, tuned=store.read_record().tuned, home=ready.home, load=ready.load, ui=ui)
 
 
-def choose_winner(comparison: Comparison) -> Winner:
+def choose_winner(comparison: Comparison, *, without: Collection[str]) -> Winner:
     """Return the fastest variant that is proven to be faster than stock on a workload; stock where none is proven.
 
-    Where no variant is called stock, the reference stands for it.
+    Where no variant is called stock, or stock dropped out, the reference stands for it.
+
+    Args:
+        comparison: On the workload.
+        without: The variants that dropped out: the sweep would fail under them, however fast they were before.
     """
     asked = {q.variant: q.verdict for q in comparison.questions if q.metric == comparison.primary}
     base = comparison.reference
@@ -57,9 +61,11 @@ def choose_winner(comparison: Comparison) -> Winner:
     faster = {
         variant: verdict.effect_ratio or 0.0 for variant, verdict in asked.items() if verdict.kind is VerdictKind.FASTER
     }
-    if not faster:
-        return Winner(name=base, reason=f"nothing is proven to be faster on {comparison.workload}")
-    best = max(faster, key=lambda variant: faster[variant])
+    best = max((one for one in faster if one not in without), key=lambda variant: faster[variant], default=None)
+    if best is None:
+        why = "what is proven to be faster dropped out" if faster else "nothing is proven to be faster"
+        name = comparison.reference if base in without else base
+        return Winner(name=name, reason=f"{why} on {comparison.workload}")
     return Winner(name=best, reason=f"proven to be faster than {base} on {comparison.workload}")
 
 
@@ -119,4 +125,4 @@ def _find_winner(store: RecordStore, record: StudyRecord) -> Winner:
         return Winner(name=None, reason="nothing was compared")
     sequential = SequentialComparison(record, experiment)
     sequential.take_finished(store)
-    return choose_winner(sequential.compare_workload(workload.name))
+    return choose_winner(sequential.compare_workload(workload.name), without=record.refused_variants)

@@ -1,8 +1,9 @@
 """List the steps that follow from a study's own verdicts: to use a variant, to leave a layer out, or to stay.
 
 A variant that gives up more than the reference is a what-if: it shows what durability costs, and is never advice. The
-same holds for a reference that gives up more than a variant: that it is faster is no reason to stay with it. Trials
-that held too few checkpoints prove nothing against settings that make them rarer.
+same holds for a reference that gives up more than a variant: that it is faster is no reason to stay with it. Nobody is
+told to use a variant that dropped out, however fast it was before. Trials that held too few checkpoints prove nothing
+against settings that make them rarer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import msgspec
 from pgdyno.analyse.comparison.derived_gain import CheckpointCycle, find_gains
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.failover import OUTAGE_METRICS
-from pgdyno.record.tuned import STOCK
+from pgdyno.record.tuned import DERIVED, STOCK
+from pgdyno.record.types import ErrorFact
 from pgdyno.report.document import Link
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
@@ -78,14 +80,14 @@ def list_derived(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Ne
         if gain.workload in trusted:
             one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived", short=gain.short)
             shown.setdefault(gain.layer, []).append(one)
-    whole = shown.pop(None, [])
-    yield from _use(whole, "Use the derived settings.")
-    if not any(one.kind is VerdictKind.FASTER for one in whole):
+    whole, refused = shown.pop(None, []), report.record.refused_variants
+    yield from _use(whole, "Use the derived settings.", refused.get(DERIVED))
+    if not any(one.kind is VerdictKind.FASTER for one in whole) and STOCK not in refused:
         yield from _stay(whole, STOCK, is_lone=True)
-    for layer, of in shown.items():
-        costs = [one for one in of if one.kind is VerdictKind.SLOWER]
-        if costs:
-            yield _leave_out(layer or "", costs)
+    for layer in () if report.record.tuned is None else report.record.tuned.layers:
+        costs = [one for one in shown.get(layer.name, ()) if one.kind is VerdictKind.SLOWER]
+        if costs and layer.variant not in refused:
+            yield _leave_out(layer.name, costs)
 
 
 def list_answered(
@@ -122,9 +124,11 @@ def list_answered(
         step
         for name, of in shown.items()
         if name not in sides.lossy
-        for step in _use(of, f"Use {first.name_choice(variants[name])} rather than {chosen}{where}.")
+        for step in _use(
+            of, f"Use {first.name_choice(variants[name])} rather than {chosen}{where}.", variants[name].error
+        )
     ]
-    advised.sort(key=lambda step: -abs(step.gain_ratio or 0.0))
+    advised.sort(key=lambda step: (step.standing is not StepCertainty.PROVEN, -abs(step.gain_ratio or 0.0)))
     yield from advised[:_MOST_PROVEN]
     if not advised and not first.is_sweep and not sides.safer:
         fair = [of for name, of in shown.items() if name not in sides.lossy]
@@ -173,10 +177,13 @@ def _leave_out(layer: str, costs: Sequence[_Shown]) -> NextStep:
     return msgspec.structs.replace(step, badge="undecided", caution=_say_short(costs))
 
 
-def _use(shown: Sequence[_Shown], words: str) -> Iterator[NextStep]:
-    """Return the step to use a variant that is faster on any workload, with its cost on others."""
+def _use(shown: Sequence[_Shown], words: str, error: ErrorFact | None) -> Iterator[NextStep]:
+    """Return the step to use a variant that is faster on any workload, with its cost on others, unless it dropped out."""
     faster = [one for one in shown if one.kind is VerdictKind.FASTER]
-    if faster:
+    if faster and error is not None:
+        step = _make(StepCertainty.UNKNOWN, f"{words[:-1]}, once you know why it dropped out: {error.fact}.", faster)
+        yield msgspec.structs.replace(step, badge="dropped out")
+    elif faster:
         slower = "; ".join(one.words for one in shown if one.kind is VerdictKind.SLOWER)
         step = _make(StepCertainty.PROVEN, words, faster)
         yield msgspec.structs.replace(step, caution=f"Consider the cost: {slower}." if slower else "")
