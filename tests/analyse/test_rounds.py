@@ -13,6 +13,7 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.types import TrialRecord, TrialStatus
 
+LATENCIES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
 COUNTS = {"wal_bytes": 8000.0, "device_flush_count": 40.0, "cpu_s": 0.5, "device_read_bytes": None}
 
 
@@ -86,7 +87,8 @@ def test_a_stall_is_no_gap() -> None:
     slices, loads = build_block(1)
     loads[1] = build_load(0)
     values = rounds_of_slices(slices, loads, trial=1, sampling_rate=0.5)[0].values["B"][0]
-    assert values == pytest.approx({"tps": 1.25})
+    # Each of its transactions took longer than what counts of it.
+    assert values == pytest.approx({"tps": 1.25, **dict.fromkeys(LATENCIES, 800.0)})
     # Any slice that had one transaction was faster.
     loads[1] = build_load(1)
     assert rounds_of_slices(slices, loads, trial=1, sampling_rate=0.5)[0].values["B"][0]["tps"] == pytest.approx(2.5)
@@ -199,10 +201,66 @@ def test_a_trial_in_which_nothing_ended_is_no_gap() -> None:
     trials[4] = msgspec.structs.replace(build_trial(5, "B", round_number=2, tps=None), transactions_count=0)
     rounds = rounds_of_trials(trials, cpu_count=2.0)
     assert [one.values["B"][0]["tps"] for one in rounds] == [0.05, 0.05]
+    # Each of its transactions took longer than its 10 s.
+    assert [one.values["B"][0]["latency_p50_ms"] for one in rounds] == [10_000.0, 10_000.0]
     assert [values["tps"] for one in rounds for values in one.values["A"]] == [1000.0] * 4
     # What ended outside of the steady part is known.
     trials[1] = msgspec.structs.replace(trials[1], pgbench_tps=0.3, transactions_count=3)
     assert rounds_of_trials(trials, cpu_count=2.0)[0].values["B"][0]["tps"] == 0.3
+
+
+def build_unsupported(number: int, variant: str, *, p95_ms: float, slice_s: float | None = None) -> TrialAnalysis:
+    """A trial with too few transactions for its p95, or with a p95 too long for its slices."""
+    trial = build_trial(number, variant, round_number=(number + 2) // 3)
+    p95 = Percentile(name="p95", value_ms=None, reason="too few", unsupported_ms=p95_ms)
+    record = msgspec.structs.replace(trial.record, slice_s=slice_s)
+    return msgspec.structs.replace(trial, record=record, percentiles=(p95,))
+
+
+def build_supported(number: int, variant: str, *, slice_s: float | None = None) -> TrialAnalysis:
+    trial = build_unsupported(number, variant, p95_ms=20.0, slice_s=slice_s)
+    return msgspec.structs.replace(trial, percentiles=(Percentile(name="p95", value_ms=20.0),))
+
+
+def p95_of(trials: list[TrialAnalysis]) -> dict[int, float]:
+    """The p95 of each trial of B, by its round; none where it is left out."""
+    rounds = rounds_of_trials(trials, cpu_count=2.0)
+    values = {number: one.values["B"][0] for number, one in enumerate(rounds, start=1)}
+    return {number: of["latency_p95_ms"] for number, of in values.items() if "latency_p95_ms" in of}
+
+
+def test_a_trial_that_was_too_slow_for_its_percentile_is_no_gap() -> None:
+    # At a rate an overloaded variant completes fewer transactions: left out, they would forgive its worst trials.
+    for slow in ({5}, {2, 5, 8, 11}):
+        trials = [
+            build_unsupported(n, variant, p95_ms=3000.0) if n in slow else build_supported(n, variant)
+            for n, variant in enumerate("ABA" * 4, start=1)
+        ]
+        assert p95_of(trials) == {number: 3000.0 if 3 * number - 1 in slow else 20.0 for number in range(1, 5)}
+    # One variant that supports it is enough: the others are the slow ones.
+    trials = [
+        build_supported(n, variant) if variant == "B" else build_unsupported(n, variant, p95_ms=3000.0)
+        for n, variant in enumerate("ABA" * 4, start=1)
+    ]
+    assert p95_of(trials) == dict.fromkeys(range(1, 5), 20.0)
+
+
+def test_a_percentile_that_no_variant_supports_is_compared_nowhere() -> None:
+    trials = [build_unsupported(n, variant, p95_ms=20.0) for n, variant in enumerate("ABA" * 4, start=1)]
+    trials[1], trials[3] = build_supported(2, "B"), build_supported(4, "A")
+    assert p95_of(trials) == {}
+
+
+def test_a_percentile_that_is_too_long_for_many_slices_is_compared_nowhere_and_for_a_few_as_it_is() -> None:
+    for count, is_compared in ((2, True), (3, False)):
+        trials = [
+            build_unsupported(n, variant, p95_ms=300.0, slice_s=0.5)
+            if variant == "B" and n <= 3 * count
+            else build_supported(n, variant, slice_s=0.5)
+            for n, variant in enumerate("ABA" * 16, start=1)
+        ]
+        expected = {number: 300.0 if number <= count else 20.0 for number in range(1, 17)}
+        assert p95_of(trials) == (expected if is_compared else {})
 
 
 def test_rounds_of_a_part_have_its_figures_alone_and_a_part_that_stalls_is_no_gap() -> None:

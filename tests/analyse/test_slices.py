@@ -104,7 +104,9 @@ class TestMeasureSlices:
         latency_us = np.full(4000, 300_000, dtype=np.int64)
         load = SliceLoad(ok_count=4000, latency_us=latency_us, end_s=np.full(4000, 0.4))
         measured = measure_slices([make_slice(0)], [load], sampling_rate=1.0)
-        reasons = {one.reason for one in measured.percentiles if one.name in {"p50", "p95", "p99"}}
+        of = [one for one in measured.percentiles if one.name in {"p50", "p95", "p99"}]
+        reasons = {one.reason for one in of}
+        assert {(one.value_ms, one.own_ms) for one in of} == {(None, 300.0)}
         assert reasons == {"too long for what it ran in: of transactions above 250 ms, most did not fit in"}
 
     def test_the_slowest_is_unknown_where_slices_cut(self) -> None:

@@ -247,6 +247,8 @@ def test_percentile_with_too_few_transactions_says_so() -> None:
     found = {p.name: p for p in measure_percentiles(histogram_of(np.arange(500)))}
     assert found["p99.9"].value_ms is None
     assert found["p99.9"].reason == "too few transactions for p99.9: 500 of the 10000 it needs"
+    assert found["p99.9"].own_ms == pytest.approx(0.499, rel=0.01)
+    assert found["p50"].own_ms == found["p50"].value_ms
     assert found["max"].value_ms == pytest.approx(0.499)
     assert measure_mean_ms(LatencyHistogram()) is None
 

@@ -41,6 +41,14 @@ class Percentile(msgspec.Struct, frozen=True, kw_only=True):
     """p50, p90, p95, p99, p99.9, max."""
     value_ms: float | None
     reason: str | None = None
+    unsupported_ms: float | msgspec.UnsetType = msgspec.UNSET
+    """What it is by the transactions that there are; absent beside a value, and where there is none. Comparisons take it: left
+    out, it would be missing where a variant is slow."""
+
+    @property
+    def own_ms(self) -> float | None:
+        """The value, or what too few transactions give."""
+        return self.value_ms if self.unsupported_ms is msgspec.UNSET else self.unsupported_ms
 
 
 class WaitingSessions(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,15 +4,19 @@ A round holds the reference twice, and once every other variant that was still u
 a round is missing from that round only; `answers.py` decides what a round compares.
 
 Whether a value is left out must not depend on the value, or a variant's worst moments would be forgiven. So a slice or
-trial without a completed transaction is a stall and not a gap, and a metric that many slices lack is left out of all
-slices. The exception is a value of 0, which has no logarithm (`_leave_out_zeros`).
+trial without a completed transaction is a stall and not a gap, and a percentile that many of them lack the transactions for
+is left out of all. The exception is a value of 0, which has no logarithm (`_leave_out_zeros`).
+
+What is left out of all may well depend on how variants differ, and biases no verdict: wherever a metric is compared, each slice
+or trial gives it the value that it would always give. The pairs are the same as if nothing was left out, so that their
+verdicts have the same error rates, at every look; leaving a metric out can only hide a verdict.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -39,6 +43,9 @@ _LEAST_STEP_S = 0.2
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
 _TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")
 _TRIAL_PERCENTILES = {"p50": "latency_p50_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms"}
+# The share of trials that must support a percentile: of one variant's at least, because the slow ones complete fewer
+# transactions. Of trials in slices, whose percentiles above half a slice are too small, nearly all.
+_LEAST_SUPPORTED_RATIO, _LEAST_SUPPORTED_IN_SLICES_RATIO = 0.5, 0.95
 
 
 def rounds_of_block(data: TrialData) -> tuple[Round, ...]:
@@ -93,7 +100,9 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None
     """
     finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and _is_in_round(t.record.planned)]
     finished.sort(key=lambda t: t.record.planned.number)
-    seen = _leave_out_zeros(_leave_out_short_steps([_values_of_trial(one, cpu_count) for one in finished]))
+    percentiles = _list_supported(finished)
+    values_of = [_values_of_trial(one, percentiles, cpu_count) for one in finished]
+    seen = _leave_out_zeros(_leave_out_short_steps(values_of))
     rounds = []
     for _, group in itertools.groupby(zip(finished, seen, strict=True), key=lambda each: each[0].record.planned.round):
         pairs = list(group)
@@ -115,21 +124,40 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None
 
 def tps_of_trial(trial: TrialAnalysis) -> float | None:
     """Return TPS of the steady part, or of the whole load if no transaction ended in the steady part; None if the count is unknown."""
-    tps = trial.tps or trial.pgbench_tps
-    if not tps and (trial.tps == 0 or trial.transactions_count == 0):
+    if _is_stalled(trial):
         return _NO_TRANSACTION / trial.record.planned.duration_s
-    return tps
+    return trial.tps or trial.pgbench_tps
+
+
+def _is_stalled(trial: TrialAnalysis) -> bool:
+    return not (trial.tps or trial.pgbench_tps) and (trial.tps == 0 or trial.transactions_count == 0)
 
 
 def _is_in_round(planned: PlannedTrial) -> bool:
     return len(planned.variants) == 1 and not planned.is_observed
 
 
-def _values_of_trial(trial: TrialAnalysis, cpu_count: float | None) -> dict[str, float]:
+def _list_supported(trials: Sequence[TrialAnalysis]) -> frozenset[str]:
+    """Return the names of the percentiles for which the trials hold enough transactions."""
+    by_variant: dict[str, list[frozenset[str]]] = {}
+    for one in trials:
+        names = frozenset(each.name for each in one.percentiles if each.value_ms is not None)
+        by_variant.setdefault(one.record.planned.variants[0], []).append(names)
+    groups, least = list(by_variant.values()), _LEAST_SUPPORTED_RATIO
+    if any(one.record.is_in_slices for one in trials):
+        groups, least = [[each for of in groups for each in of]], _LEAST_SUPPORTED_IN_SLICES_RATIO
+    return frozenset(
+        name for name in _TRIAL_PERCENTILES if any(sum(name in each for each in of) >= least * len(of) for of in groups)
+    )
+
+
+def _values_of_trial(trial: TrialAnalysis, percentiles: Collection[str], cpu_count: float | None) -> dict[str, float]:
     values: dict[str, float | None] = dict(trial.init_s) or {"tps": tps_of_trial(trial), **list_metrics(trial.failover)}
-    for percentile in trial.percentiles:
-        if percentile.name in _TRIAL_PERCENTILES:
-            values[_TRIAL_PERCENTILES[percentile.name]] = percentile.value_ms
+    for one in trial.percentiles:
+        if one.name in percentiles:
+            # Where nothing ended, every transaction took at least as long as the load.
+            stalled_ms = trial.record.planned.duration_s * 1e3 if _is_stalled(trial) else None
+            values[_TRIAL_PERCENTILES[one.name]] = stalled_ms or one.own_ms
     counts = trial.counts_per_transaction
     values |= {name: counts.get(name) for name in (*_TRIAL_COUNTS, *_SLICE_COUNTS, "cpu_ms")}
     busy = trial.shares.get("cpu_busy_ratio")
@@ -158,6 +186,9 @@ def _values_of_slice(
         values |= {name: _per(one.counts.get(name), count) for name in _SLICE_COUNTS}
         cpu_s = one.counts.get("cpu_s")
         values["cpu_ms"] = None if cpu_s is None else cpu_s * 1e3 / count
+    elif one.counted_s > 0:
+        # Nothing ended: every transaction took at least as long as the slice.
+        values |= dict.fromkeys(percentiles, one.counted_s * 1e3)
     return _known(values)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from pgdyno.analyse.estimate import Estimate, estimate_over_trials
 from pgdyno.analyse.types import Percentile
 from pgdyno.record.transactions.histogram import RESOLUTION_RATIO, LatencyHistogram
@@ -24,7 +26,12 @@ def measure_percentiles(latency: LatencyHistogram) -> tuple[Percentile, ...]:
     """
     found = latency.quantiles(PERCENTILES.values())
     return tuple(
-        Percentile(name=name, value_ms=None if q.value_us is None else q.value_us / 1e3, reason=q.reason)
+        Percentile(
+            name=name,
+            value_ms=None if q.value_us is None else q.value_us / 1e3,
+            reason=q.reason,
+            unsupported_ms=msgspec.UNSET if q.unsupported_us is None else q.unsupported_us / 1e3,
+        )
         for name, q in zip(PERCENTILES, found, strict=True)
     )
 

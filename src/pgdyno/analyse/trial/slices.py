@@ -112,28 +112,21 @@ def _measure_percentiles(
 ) -> Iterator[Percentile]:
     cumulative = np.cumsum(weights)
     for name, q in PERCENTILES.items():
-        found = _find_percentile(name, q, latency_us, cumulative, is_cut=is_cut)
-        if found.value_ms is not None and found.value_ms * 1e3 > longest_us:
+        if not len(latency_us):
+            yield Percentile(name=name, value_ms=None, reason="no transaction was whole within a slice")
+            continue
+        if q == 1.0 and is_cut:
+            why = "the slowest may be among the transactions that a slice cut"
+            yield Percentile(name=name, value_ms=None, reason=why)
+            continue
+        value_ms = float(latency_us[np.searchsorted(cumulative, q * cumulative[-1])]) / 1e3
+        reason = None if q == 1.0 else why_too_few(q, len(latency_us))
+        if reason is None and value_ms * 1e3 > longest_us:
             reason = (
                 f"too long for what it ran in: of transactions above {longest_us / 1e3:.0f} ms, most did not fit in"
             )
-            found = Percentile(name=name, value_ms=None, reason=reason)
-        yield found
-
-
-def _find_percentile(
-    name: str, q: float, latency_us: NDArray[np.int64], cumulative: NDArray[np.float64], *, is_cut: bool
-) -> Percentile:
-    if not len(latency_us):
-        return Percentile(name=name, value_ms=None, reason="no transaction was whole within a slice")
-    if q == 1.0:
-        reason = "the slowest may be among the transactions that a slice cut" if is_cut else None
-        return Percentile(name=name, value_ms=None if reason else float(latency_us[-1]) / 1e3, reason=reason)
-    reason = why_too_few(q, len(latency_us))
-    if reason is not None:
-        return Percentile(name=name, value_ms=None, reason=reason)
-    rank = np.searchsorted(cumulative, q * cumulative[-1])
-    return Percentile(name=name, value_ms=float(latency_us[rank]) / 1e3)
+        known, unsupported = (value_ms, msgspec.UNSET) if reason is None else (None, value_ms)
+        yield Percentile(name=name, value_ms=known, reason=reason, unsupported_ms=unsupported)
 
 
 def _count_per_transaction(

@@ -58,6 +58,8 @@ class Quantile(msgspec.Struct, frozen=True, kw_only=True):
     value_us: float | None
     count: int
     reason: str | None = None
+    unsupported_us: float | None = None
+    """What too few transactions give; None beside a value, and without any transaction."""
 
 
 def _bucket_middles() -> NDArray[np.float64]:
@@ -197,12 +199,12 @@ class LatencyHistogram:
             return Quantile(q=q, value_us=None, count=0, reason="no transactions")
         if q in {0.0, 1.0}:
             return Quantile(q=q, value_us=float(self._max_us if q else self._min_us), count=count)
-        reason = why_too_few(q, count)
-        if reason is not None:
-            return Quantile(q=q, value_us=None, count=count, reason=reason)
         rank = max(1, math.ceil(round(q * count, 6)))
         middle = float(_MIDDLES_US[np.searchsorted(cumulative, rank)])
-        return Quantile(q=q, value_us=min(max(middle, float(self._min_us)), float(self._max_us)), count=count)
+        value_us = min(max(middle, float(self._min_us)), float(self._max_us))
+        if (reason := why_too_few(q, count)) is not None:
+            return Quantile(q=q, value_us=None, count=count, reason=reason, unsupported_us=value_us)
+        return Quantile(q=q, value_us=value_us, count=count)
 
     def to_bytes(self) -> bytes:
         """Return a compact form for the record: a header, then the used buckets as steps and counts, deflated."""
