@@ -14,7 +14,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from pgdyno.analyse.comparison.e_process import Evidence, gather_evidence
 from pgdyno.analyse.comparison.final_look import LookPlace
+from pgdyno.analyse.comparison.rounding import Rounding, find_pair_change
 from pgdyno.analyse.comparison.verdict import Verdict, decide_family
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
 from pgdyno.analyse.failover import OUTAGE_METRICS
@@ -64,6 +66,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     length_s: float
     values: dict[str, tuple[Values, ...]]
+    rounding: Mapping[str, Rounding] = {}
+    """How values are rounded, by metric; none of metrics that are hardly rounded at all."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +84,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     last_trial: int | None = None
     """Number of the first trial in the round of the last pair; None without pairs."""
+    resolution: float = 0.0
+    """The most by which rounding can have changed a log ratio."""
+
+    def gather(self, verdict: Verdict) -> Evidence:
+        """Gather the evidence of the pairs at the level of a verdict: that of the question, or with another level."""
+        return gather_evidence(
+            self.log_ratios, alpha=verdict.sequential_alpha, looked=verdict.looked, resolution=self.resolution
+        )
 
 
 class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +211,7 @@ class _Pair(NamedTuple):
     at_s: float
     length_s: float
     log_ratio: float
+    resolution: float
 
 
 _Pairs = list[_Pair]
@@ -233,10 +246,11 @@ class _Look:
 def _pair_with_reference(rounds: Sequence[Round], variant: str, reference: str, metric: str) -> _Pairs:
     pairs = []
     for one in rounds:
-        base = _logs(one, reference, metric)
-        other = _logs(one, variant, metric)
+        base, other = _values(one, reference, metric), _values(one, variant, metric)
         if len(base) == 2 and len(other) == 1:
-            pairs.append(_Pair(one.trial, one.at_s, one.length_s, other[0] - (base[0] + base[1]) / 2.0))
+            log_ratio = math.log(other[0]) - sum(map(math.log, base)) / 2.0
+            resolution = find_pair_change(one.rounding.get(metric), base, other)
+            pairs.append(_Pair(one.trial, one.at_s, one.length_s, log_ratio, resolution))
     return pairs
 
 
@@ -246,14 +260,16 @@ def _pair_reference_runs(rounds: Sequence[Round], reference: str, metric: str) -
     signs = np.random.default_rng(1).choice((-1.0, 1.0), size=len(rounds))
     pairs = []
     for one, sign in zip(rounds, signs, strict=True):
-        base = _logs(one, reference, metric)
+        base = _values(one, reference, metric)
         if len(base) == 2:
-            pairs.append(_Pair(one.trial, one.at_s, one.length_s, float(sign) * (base[0] - base[1])))
+            log_ratio = float(sign) * (math.log(base[0]) - math.log(base[1]))
+            resolution = find_pair_change(one.rounding.get(metric), base[:1], base[1:])
+            pairs.append(_Pair(one.trial, one.at_s, one.length_s, log_ratio, resolution))
     return pairs
 
 
-def _logs(one: Round, variant: str, metric: str) -> list[float]:
-    return [math.log(values[metric]) for values in one.values.get(variant, ()) if metric in values]
+def _values(one: Round, variant: str, metric: str) -> list[float]:
+    return [values[metric] for values in one.values.get(variant, ()) if metric in values]
 
 
 def _decide(
@@ -262,6 +278,7 @@ def _decide(
     experiment: Experiment,
     looks: Mapping[tuple[str, str], _Look],
 ) -> dict[tuple[str, str], Question]:
+    resolutions = [max((pair.resolution for pair in of), default=0.0) for of in pairs.values()]
     verdicts = decide_family(
         # Keyed by number, because joined names of variants and workloads may not be unique.
         {str(number): [pair.log_ratio for pair in of] for number, of in enumerate(pairs.values())},
@@ -272,6 +289,7 @@ def _decide(
         places={str(number): looks[name].place(of) for number, (name, of) in enumerate(pairs.items())}
         if experiment.final_look
         else None,
+        resolutions={str(number): resolution for number, resolution in enumerate(resolutions)},
     )
     return {
         (workload, variant): Question(
@@ -282,17 +300,18 @@ def _decide(
             spent_s=sum(pair.length_s for pair in of),
             verdict=msgspec.structs.replace(verdict, variant=variant),
             last_trial=of[-1].trial if of else None,
+            resolution=resolution,
         )
-        for ((workload, variant), of), verdict in zip(pairs.items(), verdicts, strict=True)
+        for ((workload, variant), of), verdict, resolution in zip(pairs.items(), verdicts, resolutions, strict=True)
     }
 
 
 def _figures(rounds: Sequence[Round], variant: str, metrics: Sequence[str]) -> VariantFigures:
     estimates = {}
     for metric in metrics:
-        logs = [_logs(one, variant, metric) for one in rounds]
+        seen = [_values(one, variant, metric) for one in rounds]
         # A round is one observation, even of the reference, which ran twice in it.
-        values = [math.exp(sum(each) / len(each)) for each in logs if each]
+        values = [math.exp(sum(map(math.log, each)) / len(each)) for each in seen if each]
         if values:
             estimates[metric] = estimate_geometric_mean(values, unit=find_metric(metric).unit)
     return VariantFigures(variant=variant, estimates=estimates)

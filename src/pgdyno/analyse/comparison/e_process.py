@@ -16,7 +16,8 @@ of a pair, which few pairs can show; ADR 13 says what that gains and costs.
 
 It assumes that the pairs are independent and roughly normal; `benchmarks/verdicts.py --simulate` shows what happens if
 they are not. It rejects values that are not finite, and leaves verdicts to `verdict.py`. From the final look on, intervals
-are the intersection with that of the t-test (`final_look.py`), which was made once.
+are the intersection with that of the t-test (`final_look.py`), which was made once. No interval is narrower than rounding
+allows (`rounding.py`).
 
 Sources: Pérez-Ortiz, Lardy, de Heide & Grünwald 2024, "E-statistics, group invariance and anytime-valid testing",
 Annals of Statistics 52, doi:10.1214/24-AOS2394; Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for
@@ -83,6 +84,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Logarithms of the e-values against a log ratio of 0."""
     intervals: tuple[Interval, ...]
     """Confidence intervals, valid for all looks together."""
+    resolution: float
+    """The most by which rounding can have changed a log ratio; no interval reaches less far to either side."""
 
     @property
     def interval(self) -> Interval:
@@ -104,19 +107,20 @@ class ConfidenceSequence(NamedTuple):
     """Where the intersection of the looks is empty."""
 
 
-def gather_evidence(log_ratios: Sequence[float], *, alpha: float, looked: int = 0) -> Evidence:
+def gather_evidence(log_ratios: Sequence[float], *, alpha: float, looked: int = 0, resolution: float = 0.0) -> Evidence:
     """Compute the evidence from one question's pairs.
 
     Args:
         log_ratios: One for each pair, in the order of measurement.
         alpha: One minus the confidence level of each procedure's intervals, in (0, 1).
         looked: Number of pairs that were there at the final look; 0 without a look.
+        resolution: The most by which rounding can have changed a log ratio.
 
     Raises:
         ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
     """
     values = np.asarray(log_ratios, dtype=np.float64)
-    sequence = confidence_sequence(values, alpha, looked)
+    sequence = confidence_sequence(values, alpha, looked, resolution)
     n, (_, means, squares) = len(values), _moments(values)
     return Evidence(
         n=n,
@@ -125,6 +129,7 @@ def gather_evidence(log_ratios: Sequence[float], *, alpha: float, looked: int = 
         alpha=alpha,
         log10_e_values=tuple((log_e_values(values) / math.log(10)).tolist()),
         intervals=tuple(_intervals(sequence, alpha)),
+        resolution=resolution,
     )
 
 
@@ -183,12 +188,13 @@ def half_width(n: int, alpha: float) -> float:
     return math.sqrt(float(critical_t2(n, alpha)) / n)
 
 
-def look_intervals(log_ratios: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:
+def look_intervals(log_ratios: Floats, alpha: ArrayLike, resolution: float = 0.0) -> tuple[Floats, Floats]:
     """Compute the interval of each look by itself: all means with E_n < 1/alpha. For charts; verdicts use all looks.
 
     Args:
         log_ratios: Pairs along the last axis.
         alpha: In (0, 1); broadcast against log_ratios.
+        resolution: The least half-width: the most by which rounding can have changed a log ratio.
 
     Raises:
         ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
@@ -198,11 +204,13 @@ def look_intervals(log_ratios: Floats, alpha: ArrayLike) -> tuple[Floats, Floats
     critical = critical_t2(n, alpha) / np.maximum(n - 1, 1)
     half = np.full(np.broadcast_shapes(critical.shape, squares.shape), np.inf)
     np.multiply(critical, squares / n, out=half, where=np.isfinite(critical))
-    half = np.sqrt(half)
+    half = np.maximum(np.sqrt(half), resolution)
     return means - half, means + half
 
 
-def confidence_sequence(log_ratios: Floats, alpha: ArrayLike, looked: ArrayLike = 0) -> ConfidenceSequence:
+def confidence_sequence(
+    log_ratios: Floats, alpha: ArrayLike, looked: ArrayLike = 0, resolution: float = 0.0
+) -> ConfidenceSequence:
     """Compute intervals that hold the mean at all looks together with a probability of at least 1 - alpha.
 
     Each is the intersection of the looks so far. If the intersection is empty, it is the shortest interval that
@@ -215,14 +223,15 @@ def confidence_sequence(log_ratios: Floats, alpha: ArrayLike, looked: ArrayLike 
         log_ratios: Pairs along the last axis.
         alpha: In (0, 1); broadcast against log_ratios, one for each sequence.
         looked: Number of pairs that were there at the final look, for each sequence; 0 without a look.
+        resolution: As for `look_intervals`.
 
     Raises:
         ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
     """
-    own_low, own_high = look_intervals(log_ratios, alpha)
+    own_low, own_high = look_intervals(log_ratios, alpha, resolution)
     low, high = np.maximum.accumulate(own_low, axis=-1), np.minimum.accumulate(own_high, axis=-1)
     if np.any(looked):
-        tested_low, tested_high = _t_intervals_from(log_ratios, alpha, looked)
+        tested_low, tested_high = _t_intervals_from(log_ratios, alpha, looked, resolution)
         low, high = np.maximum(low, tested_low), np.minimum(high, tested_high)
     is_drifted = low > high
     return ConfidenceSequence(
@@ -287,10 +296,12 @@ def _moments(log_ratios: Floats) -> tuple[Floats, Floats, Floats]:
     return n, means + first, np.cumsum(steps, axis=-1)
 
 
-def _t_intervals_from(log_ratios: Floats, alpha: ArrayLike, looked: ArrayLike) -> tuple[Floats, Floats]:
+def _t_intervals_from(
+    log_ratios: Floats, alpha: ArrayLike, looked: ArrayLike, resolution: float
+) -> tuple[Floats, Floats]:
     """Return the interval of the final look for every pair from the look on; infinite before."""
     level = np.asarray(alpha, dtype=np.float64)
-    low, high = t_interval(log_ratios, looked, level[..., 0] if level.ndim else level)
+    low, high = t_interval(log_ratios, looked, level[..., 0] if level.ndim else level, resolution)
     is_over = is_after_look(log_ratios, looked)
     return np.where(is_over, low[..., None], -np.inf), np.where(is_over, high[..., None], np.inf)
 

@@ -72,19 +72,22 @@ def log_t_test(log_ratios: Floats, looked: ArrayLike) -> Floats:
     return np.log(np.maximum(np.minimum(2.0 * stdtr(np.maximum(n - 1, 1), -t), 1.0), _SMALLEST))
 
 
-def t_interval(log_ratios: Floats, looked: ArrayLike, alpha: ArrayLike) -> tuple[Floats, Floats]:
+def t_interval(
+    log_ratios: Floats, looked: ArrayLike, alpha: ArrayLike, resolution: float = 0.0
+) -> tuple[Floats, Floats]:
     """Compute the interval of the mean at 1 - alpha; infinite where the test is left out.
 
     Args:
         log_ratios: Pairs along the last axis.
         looked: Number of pairs that were there at the final look, for each sequence; 0 without a look.
         alpha: In (0, 1); broadcast against the sequences.
+        resolution: The least half-width: the most by which rounding can have changed a log ratio.
     """
     from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
 
     n, mean, error, is_tested = _summarise(log_ratios, looked)
     quantile = -stdtrit(np.maximum(n - 1, 1), np.asarray(alpha) / 2)
-    half = np.where(is_tested, quantile * error, np.inf)
+    half = np.where(is_tested, np.maximum(quantile * error, resolution), np.inf)
     return mean - half, mean + half
 
 
@@ -100,7 +103,9 @@ def smallest_tested_effect(n: int, sd: float, *, alpha: float) -> float | None:
     return float(nctdtrinc(n - 1, 1 - POWER, -stdtrit(n - 1, alpha / 2))) / math.sqrt(n) * sd
 
 
-def describe_look(log_ratios: Sequence[float], place: LookPlace, *, alpha: float, sd: float | None) -> FinalLook:
+def describe_look(
+    log_ratios: Sequence[float], place: LookPlace, *, alpha: float, sd: float | None, resolution: float
+) -> FinalLook:
     """Describe a variant's final look: what its test found, or will be able to find.
 
     Args:
@@ -108,6 +113,7 @@ def describe_look(log_ratios: Sequence[float], place: LookPlace, *, alpha: float
         place: Where the look was made, or is planned.
         alpha: Level of the test.
         sd: Standard deviation of a pair; None with fewer than two.
+        resolution: As for `t_interval`; no smaller effect is shown.
     """
     n = place.looked or place.planned
     detectable = None if sd is None else smallest_tested_effect(n, sd, alpha=alpha)
@@ -116,7 +122,7 @@ def describe_look(log_ratios: Sequence[float], place: LookPlace, *, alpha: float
         is_made=place.looked > 0,
         n=n or None,
         p_value=math.exp(log_p) if log_p < 0 else None,
-        detectable_ratio=None if detectable is None else math.expm1(detectable),
+        detectable_ratio=None if detectable is None else math.expm1(max(detectable, resolution)),
     )
 
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.analyse.comparison.answers import JUDGED_METRICS, Comparison, Question
-from pgdyno.analyse.comparison.e_process import gather_evidence
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.plan.experiment import Experiment
 from pgdyno.spec.gate import Condition, Threshold, VerdictWord
@@ -169,7 +168,7 @@ def _at_level(question: Question, level: float) -> Verdict:
     if 1.0 - verdict.confidence <= level * (1 + _ROUNDING):
         return verdict
     verdict = msgspec.structs.replace(verdict, confidence=1.0 - level)
-    interval = gather_evidence(question.log_ratios, alpha=verdict.sequential_alpha, looked=verdict.looked).interval
+    interval = question.gather(verdict).interval
     low, high = (None if end is None else math.expm1(end) for end in (interval.low, interval.high))
     return msgspec.structs.replace(verdict, low_ratio=low, high_ratio=high)
 

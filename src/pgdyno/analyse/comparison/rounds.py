@@ -20,10 +20,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from pgdyno.analyse.comparison.answers import INIT_METRICS, Round, Values
+from pgdyno.analyse.comparison.answers import INIT_METRICS, SPEED_METRICS, Round, Values
+from pgdyno.analyse.comparison.rounding import Rounding
 from pgdyno.analyse.failover import list_metrics
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.transactions.histogram import RESOLUTION_RATIO
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
@@ -37,9 +39,17 @@ _NO_TRANSACTION = 0.5
 # A value of 0, such as the reads of a fully cached dataset, has no logarithm and so no ratio. A count that is 0 more
 # often than this is not compared at all.
 _MAX_ZEROS_RATIO = 0.05
-# pgbench prints the times of its steps to 10 ms. A step that takes less than this in the median trial is not compared: rounding
-# would change it by more than 2.5 %. The whole always is, and so is the checkpoint, which pgdyno times itself.
+# pgbench prints the times of its steps to 10 ms; those of tables are the sum of two. A step that takes less than this in the
+# median trial is not compared: rounding would make two that are alike differ by up to 5 %. The whole always is, and so is the
+# checkpoint, which pgdyno times itself.
 _LEAST_STEP_S = 0.2
+_INIT_ROUNDING = {**dict.fromkeys(INIT_METRICS[:-1], Rounding(step=0.01)), "init_tables_s": Rounding(step=0.02)}
+# pgbench logs latencies in whole microseconds.
+_SLICE_ROUNDING = dict.fromkeys(SPEED_METRICS[1:], Rounding(step=0.001))
+_TRIAL_ROUNDING = {
+    **_INIT_ROUNDING,
+    **dict.fromkeys(SPEED_METRICS[1:], Rounding(step=0.001, ratio=RESOLUTION_RATIO)),
+}
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
 _TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")
 _TRIAL_PERCENTILES = {"p50": "latency_p50_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms"}
@@ -85,6 +95,7 @@ def rounds_of_slices(
                 at_s=last.end_monotonic_s,
                 length_s=last.end_monotonic_s - first.begin_monotonic_s,
                 values=values,
+                rounding=_SLICE_ROUNDING,
             )
         )
     return tuple(rounds)
@@ -117,6 +128,8 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None
                 at_s=members[-1].record.load_end_monotonic_s or 0.0,
                 length_s=_length_s(members),
                 values=values,
+                # Percentiles of slices come from the transactions themselves, others from histograms.
+                rounding=_SLICE_ROUNDING if members[0].record.is_in_slices else _TRIAL_ROUNDING,
             )
         )
     return tuple(rounds)

@@ -166,6 +166,7 @@ def decide_family(
     alpha: float,
     delta_ratio: float,
     places: Mapping[str, LookPlace] | None = None,
+    resolutions: Mapping[str, float] | None = None,
 ) -> tuple[Verdict, ...]:
     """Decide the verdicts of all planned variants of one question on one metric, in their order.
 
@@ -177,6 +178,7 @@ def decide_family(
         alpha: The error rate of the family, in (0, 1).
         delta_ratio: The largest difference that does not matter, as a share; positive.
         places: Each variant's final look; None if the whole error rate belongs to the e-process.
+        resolutions: The most by which rounding can have changed each variant's log ratios; None: by nothing.
 
     Raises:
         ValueError: A log ratio is not finite, alpha is not inside (0, 1), or delta is not positive.
@@ -185,15 +187,18 @@ def decide_family(
         return ()
     size, beta = len(log_ratios), alpha if places is None else alpha / 2
     looked = {variant: 0 if places is None else places[variant].looked for variant in log_ratios}
+    resolutions = resolutions or dict.fromkeys(log_ratios, 0.0)
     states = [
-        _compute_final_state(np.asarray(values, dtype=np.float64), beta, size, looked[variant])
+        _compute_final_state(np.asarray(values, dtype=np.float64), beta, size, looked[variant], resolutions[variant])
         for variant, values in log_ratios.items()
     ]
     family = FamilyState(*(np.stack(part) for part in zip(*states, strict=True)))
     outcomes, steps = judge_family(family, beta=beta, delta_ratio=delta_ratio)
     return tuple(
         _make_verdict(
-            gather_evidence(values, alpha=beta / (size - step), looked=looked[variant]),
+            gather_evidence(
+                values, alpha=beta / (size - step), looked=looked[variant], resolution=resolutions[variant]
+            ),
             variant=variant,
             metric=metric,
             kind=_VERDICTS[better].get(outcome) or _COMMON_VERDICTS[outcome],
@@ -207,7 +212,9 @@ def decide_family(
     )
 
 
-def compute_states(log_ratios: Floats, *, beta: float, size: int, looked: ArrayLike = 0) -> FamilyState:
+def compute_states(
+    log_ratios: Floats, *, beta: float, size: int, looked: ArrayLike = 0, resolution: float = 0.0
+) -> FamilyState:
     """Compute the p-value and intervals of a variant after every pair, in a family of `size` variants.
 
     Args:
@@ -215,6 +222,7 @@ def compute_states(log_ratios: Floats, *, beta: float, size: int, looked: ArrayL
         beta: Error rate of each procedure: the e-process, and the t-test at the final look.
         size: Number of planned variants.
         looked: Number of pairs that were there at the final look, for each sequence; 0 without a look.
+        resolution: The most by which rounding can have changed a log ratio.
 
     Returns:
         The state with the looks in place of the pairs.
@@ -224,7 +232,8 @@ def compute_states(log_ratios: Floats, *, beta: float, size: int, looked: ArrayL
     if counts.any():
         tested = log_t_test(log_ratios, counts)[..., None]
         log_p = np.minimum(log_p, np.where(is_after_look(log_ratios, counts), tested, 0.0))
-    sequence = confidence_sequence(log_ratios[..., None, :], _levels(beta, size)[:, None], counts[..., None])
+    levels = _levels(beta, size)[:, None]
+    sequence = confidence_sequence(log_ratios[..., None, :], levels, counts[..., None], resolution)
     return FamilyState(log_p, np.moveaxis(sequence.low, -2, -1), np.moveaxis(sequence.high, -2, -1))
 
 
@@ -264,10 +273,10 @@ def _step_down(log_p: Floats, beta: float) -> tuple[NDArray[np.bool_], NDArray[n
     return np.take_along_axis(np.logical_and.accumulate(passed, axis=-1), rank, axis=-1), rank
 
 
-def _compute_final_state(values: Floats, beta: float, size: int, looked: int) -> FamilyState:
+def _compute_final_state(values: Floats, beta: float, size: int, looked: int, resolution: float) -> FamilyState:
     if not len(values):
         return FamilyState(np.array(0.0), np.full(size, -np.inf), np.full(size, np.inf))
-    looks = compute_states(values, beta=beta, size=size, looked=looked)
+    looks = compute_states(values, beta=beta, size=size, looked=looked, resolution=resolution)
     return FamilyState(looks.log_p[-1], looks.low[-1], looks.high[-1])
 
 
@@ -286,7 +295,12 @@ def _make_verdict(
     if effect is not None and interval.low is not None and interval.high is not None:
         effect = min(max(effect, interval.low), interval.high)
     shown = None if evidence.sd is None else smallest_shown_effect(evidence.n, evidence.sd, alpha=evidence.alpha)
-    look = None if place is None else describe_look(log_ratios, place, alpha=evidence.alpha, sd=evidence.sd)
+    shown = None if shown is None else max(shown, evidence.resolution)
+    look = (
+        None
+        if place is None
+        else describe_look(log_ratios, place, alpha=evidence.alpha, sd=evidence.sd, resolution=evidence.resolution)
+    )
     tested = look.detectable_ratio if look is not None and look.is_made else None
     return Verdict(
         kind=kind,
@@ -315,7 +329,11 @@ def _count_needed(evidence: Evidence, delta_ratio: float) -> int | None:
         return None
     distance = abs(evidence.mean)
     widths = (distance, math.log1p(delta_ratio) - distance)
-    counts = [count_pairs_until(width, sd=evidence.sd, alpha=evidence.alpha, after=evidence.n) for width in widths]
+    counts = [
+        count_pairs_until(width, sd=evidence.sd, alpha=evidence.alpha, after=evidence.n)
+        for width in widths
+        if width >= evidence.resolution
+    ]
     return min((count for count in counts if count is not None), default=None)
 
 

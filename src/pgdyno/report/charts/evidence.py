@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.comparison.answers import Question
-from pgdyno.analyse.comparison.e_process import Evidence, gather_evidence, log_e_values
+from pgdyno.analyse.comparison.e_process import Evidence, log_e_values
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.report.charts.chart import CONFIG, Chart, LegendEntry, colour_of
 from pgdyno.report.charts.intervals import PERCENT_LABEL, bounds_of, percent
@@ -35,7 +35,7 @@ def pairs_chart(question: Question, *, title: str, hue: str | None = None) -> Ch
     if not question.log_ratios:
         return None
     verdict = question.verdict
-    evidence = gather_evidence(question.log_ratios, alpha=verdict.sequential_alpha, looked=verdict.looked)
+    evidence = question.gather(verdict)
     dots, joined = _dots(question)
     low, high, stray_count = _pair_domain(question)
     band = hue or HUES[verdict.kind]

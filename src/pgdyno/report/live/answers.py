@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Question
-from pgdyno.analyse.comparison.e_process import gather_evidence
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.explain.finding import Finding
 from pgdyno.report.charts.intervals import percent
@@ -154,7 +153,7 @@ def _list_looks(question: Question) -> Iterator[tuple[int, float, float]]:
     verdict = question.verdict
     if not question.log_ratios:
         return
-    evidence = gather_evidence(question.log_ratios, alpha=verdict.sequential_alpha, looked=verdict.looked)
+    evidence = question.gather(verdict)
     step = math.ceil(max(1, evidence.n) / _MOST_LOOKS)
     for at in sorted({*range(0, evidence.n, step), evidence.n - 1}):
         one = evidence.intervals[at]
