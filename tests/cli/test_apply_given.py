@@ -132,6 +132,23 @@ def test_what_takes_a_restart_is_kept_and_the_rest_fits_it(cluster: Cluster, tmp
     assert run(tmp_path, "restore", "--dsn", chief)[0] == 0
 
 
+@on_15
+def test_a_server_with_large_wal_segments_starts_again(cluster: Cluster, tmp_path: Path) -> None:
+    """A reload takes less than two segments, and the next start fails."""
+    with running(cluster.version_major, initdb=("--wal-segsize=64",)) as large:
+        few = ("--workload", "oltp-read", "--dataset", "100MB", "--yes")
+        code, out, said = run(tmp_path, *tune(large, *few, "--set", "min_wal_size=80MB", user="postgres"))
+        assert (code, "does not start" in said, "ask for 128MB" in said) == (2, True, True), out + said
+        code, out, said = run(tmp_path, *tune(large, *few, user="postgres"))
+        assert (code, large.sql("SHOW min_wal_size")) == (0, "128MB"), out + said
+        large.stop()
+        large.start()
+        large.stop()
+        # Its files say nothing of segments, and its program refuses less.
+        code, out, said = run(tmp_path, "tune", "--pgdata", str(large.data), *few[:-1], "--set", "shared_buffers=64MB")
+        assert (code, "min_wal_size" in out) == (0, True), out + said
+
+
 def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
     for words, said in (
         (("--allow", "wal=3GB"), "--allow wal=3GB is for a load"),

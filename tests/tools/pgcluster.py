@@ -92,13 +92,16 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running(version_major: int, *, root: Path | None = None, conf: str = "") -> Iterator[Cluster]:
+def running(
+    version_major: int, *, root: Path | None = None, conf: str = "", initdb: tuple[str, ...] = ()
+) -> Iterator[Cluster]:
     """Make, start, yield and remove a cluster.
 
     Args:
         version_major: 15, 16 or 18.
         root: The folder to make; a new one of a random name by default.
         conf: Lines for the end of its postgresql.conf.
+        initdb: More options of initdb.
     """
     user = process.find_server_user()
     root = root or make_folder()
@@ -108,8 +111,13 @@ def running(version_major: int, *, root: Path | None = None, conf: str = "") -> 
     bin_directory = find_bindir(version_major, root)
     cluster = Cluster(version_major=version_major, bin_directory=bin_directory, root=root, user=user)
     try:
-        arguments = ("-D", str(cluster.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
-        make_once(bin_directory, f"tools {user.uid}", cluster.data, lambda: cluster.run("initdb", *arguments))
+        arguments = ("-D", str(cluster.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", *initdb)
+        make_once(
+            bin_directory,
+            " ".join(("tools", str(user.uid), *initdb)),
+            cluster.data,
+            lambda: cluster.run("initdb", *arguments),
+        )
         with (cluster.data / "postgresql.conf").open("a") as file:
             file.write(conf)
         cluster.start()

@@ -78,7 +78,8 @@ def test_analytic_data_gain_nothing_from_lying_in_it_whole() -> None:
 
 def test_the_distance_between_checkpoints_is_the_servers_own() -> None:
     # 1 GB is 64 segments: 64 / 1.9 = 33.7, of which CalculateCheckpointSegments() takes 33.
-    assert wal_distance_bytes(1 * GB, 0.9) == 33 * 16 * MB
+    assert wal_distance_bytes(make_subject(), 1 * GB, 0.9) == 33 * 16 * MB
+    assert wal_distance_bytes(make_subject(wal_segment_bytes=64 * MB), 1 * GB, 0.9) == 8 * 64 * MB
 
 
 def test_max_wal_size_is_rate_times_time_and_the_room_that_a_spread_checkpoint_takes() -> None:

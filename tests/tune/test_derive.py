@@ -359,7 +359,7 @@ def test_the_formula_of_max_wal_size_gives_its_value(timeout_min: float | None, 
     assert rate == "WAL rate"
     assert minutes == f"{timeout_min or 30:g} min"
     assert target == "(1 + checkpoint_completion_target)"
-    assert least == "at least the built-in 1 GB"
+    assert least == "at least the built-in 1 GB and two segments"
     wal_bytes = max(wal_bytes_per_s * float(minutes.split()[0]) * 60 * 1.9 * float(headroom), GB)
     assert parse_in_unit(one.value, "B", is_integer=False) == round_up(wal_bytes) // MB * MB
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from pgdyno.errors import SpecError
 from pgdyno.tune.derive import derive
 from pgdyno.tune.memory import total_bytes
 from pgdyno.tune.types import DerivedSettings, Kernel, WorkloadClass
@@ -26,6 +27,26 @@ def test_reserved_connections_are_added_to_a_pool() -> None:
     pooling = make_pooling(500, size=known(60, name="pool size"))
     tuning = derive(make_subject(connections=500, pooling=pooling, settings={"reserved_connections": "30"}))
     assert value(tuning, "max_connections") == "100", "60, 6 to spare, 3 and 30 reserved, in tens"
+
+
+@pytest.mark.parametrize(
+    ("segment_mb", "least", "most"), [(16, "80MB", "1GB"), (64, "128MB", "1GB"), (1024, "2GB", "2GB")]
+)
+def test_wal_holds_two_segments_of_the_servers_size(segment_mb: int, least: str, most: str) -> None:
+    subject = make_subject(
+        "small", workload=WorkloadClass.OLTP_READ, dataset=100 * MB, wal_segment_bytes=segment_mb * MB, settings={"min_wal_size": "320"}
+    )  # fmt: skip
+    tuning = derive(subject)
+    assert (value(tuning, "min_wal_size"), value(tuning, "max_wal_size")) == (least, most)
+    for name in ("min_wal_size", "max_wal_size"):
+        with pytest.raises(SpecError, match=f"{name} = {2 * segment_mb - 1}MB does not start"):
+            derive(subject, fixed={name: f"{2 * segment_mb - 1}MB"})
+
+
+def test_wal_buffers_are_a_segment_of_the_servers_size_by_themselves() -> None:
+    subject = make_subject("middle", wal_bytes_per_s=150e6)
+    assert value(derive(subject), "wal_buffers") == "28MB"
+    assert value(derive(msgspec.structs.replace(subject, wal_segment_bytes=64 * MB)), "wal_buffers") is None
 
 
 @pytest.mark.parametrize("data_tb", [None, 1, 10, 100])

@@ -139,6 +139,9 @@ def test_the_server_tells() -> None:
     empty = make_subject(machine(), SERVER, LoadHints(), state=state(22 * 1024**2))
     assert empty.dataset.origin is Origin.ASSUMED
     assert "holds 22 MB now" in empty.dataset.how
+    assert (empty.wal_segment_bytes, subject.wal_segment_bytes) == (16 * 1024**2, 16 * 1024**2)
+    large = make_subject(machine(), SERVER, LoadHints(), state=state(GB, wal_segment_size="67108864"))
+    assert large.wal_segment_bytes == 64 * 1024**2
     few = make_subject(machine(), SERVER, LoadHints(connections=5))
     assert few.active.value == 5, "no more are at work than there are"
 

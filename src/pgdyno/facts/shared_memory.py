@@ -33,9 +33,9 @@ def estimate_other_shared_bytes(
     return fixed + caches + wal_buffers_bytes
 
 
-def choose_wal_buffers_bytes(shared_buffers_bytes: float) -> float:
+def choose_wal_buffers_bytes(shared_buffers_bytes: float, *, segment_bytes: float = 16 * _MB) -> float:
     """Return the effective value of wal_buffers = -1.
 
     Source: PostgreSQL 18 manual, section 19.5.1: 1/32, from 64 kB to a segment.
     """
-    return min(max(shared_buffers_bytes / 32, 64 * 1024), 16 * _MB)
+    return min(max(shared_buffers_bytes / 32, 64 * 1024), segment_bytes)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import math
 
 from pgdyno.analyse.wal_room import find_wal_room
-from pgdyno.tune.draft import MB
 from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
 
-SEGMENT_BYTES = 16 * MB
 # Replay rate of recovery, which is one process, for WAL of half page images and half single rows, which a CPU replays
 # at 650 and 58 MB/s. Source: PostgreSQL 15 and 18 on an AMD EPYC; docs/derivation.md describes the measurement.
 _REPLAY_BYTES_PER_S = 100e6
@@ -100,12 +98,12 @@ def is_bound_by_wal(subject: TuningSubject) -> bool:
     return wal_rate(subject, "off").value / left >= wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
 
 
-def wal_distance_bytes(max_wal_bytes: float, completion_target: float) -> float:
-    """Compute the WAL between two checkpoints that max_wal_size triggers.
+def wal_distance_bytes(subject: TuningSubject, max_wal_bytes: float, completion_target: float) -> float:
+    """Compute the WAL between two checkpoints that max_wal_size triggers, in whole segments.
 
     Source: PostgreSQL 18 src/backend/access/transam/xlog.c, CalculateCheckpointSegments().
     """
-    return max(SEGMENT_BYTES, max_wal_bytes / (1 + completion_target) // SEGMENT_BYTES * SEGMENT_BYTES)
+    return max(1, max_wal_bytes / (1 + completion_target) // subject.wal_segment_bytes) * subject.wal_segment_bytes
 
 
 def page_write_s(disk: Disk, dirty_bytes: float, data_bytes: float) -> float:
@@ -146,11 +144,11 @@ def wal_by_recovery_bytes(subject: TuningSubject, compression: str) -> float:
     low, high = 0, 1 << 22
     while low < high:
         middle = (low + high + 1) // 2
-        if recovery_s(subject, middle * SEGMENT_BYTES, compression) <= subject.recovery_s.value:
+        if recovery_s(subject, middle * subject.wal_segment_bytes, compression) <= subject.recovery_s.value:
             low = middle
         else:
             high = middle - 1
-    return low * SEGMENT_BYTES
+    return low * subject.wal_segment_bytes
 
 
 def wal_by_disk_bytes(subject: TuningSubject) -> float:
@@ -158,7 +156,6 @@ def wal_by_disk_bytes(subject: TuningSubject) -> float:
     return find_wal_room(wal_disk(subject).free_bytes.value, is_shared=subject.wal_disk is None)
 
 
-def interval_s(rate: float, *, timeout_s: float, max_wal_bytes: float, completion_target: float) -> float:
+def interval_s(rate: float, *, timeout_s: float, distance_bytes: float) -> float:
     """Return the interval between checkpoints under a load that writes this much WAL, in bytes a second."""
-    by_wal = wal_distance_bytes(max_wal_bytes, completion_target) / rate if rate else float("inf")
-    return min(timeout_s, by_wal)
+    return min(timeout_s, distance_bytes / rate if rate else float("inf"))

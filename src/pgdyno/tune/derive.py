@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import change_cost
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, is_untried
-from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_rate
+from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_distance_bytes, wal_rate
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import check_memory, server_bytes
 from pgdyno.tune.pooling import with_pool
@@ -155,7 +155,7 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
         ),
         Estimated(
             what="checkpoint interval",
-            value=interval_s(rate, timeout_s=timeout_s, max_wal_bytes=max_wal, completion_target=target),
+            value=interval_s(rate, timeout_s=timeout_s, distance_bytes=wal_distance_bytes(subject, max_wal, target)),
             unit="s",
             how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {format_bytes_per_s(rate)}",
         ),

@@ -195,7 +195,7 @@ def _other_shared_bytes(draft: Draft) -> float:
 def wal_buffers_bytes(draft: Draft) -> float:
     """Return the effective value of wal_buffers."""
     if draft.text("wal_buffers") == "-1":
-        return choose_wal_buffers_bytes(draft.number("shared_buffers"))
+        return choose_wal_buffers_bytes(draft.number("shared_buffers"), segment_bytes=draft.subject.wal_segment_bytes)
     return draft.number("wal_buffers")
 
 

@@ -23,7 +23,7 @@ from pgdyno.tune.checkpoints import COMPRESSIONS
 from pgdyno.tune.disk.observed import make_disk
 from pgdyno.tune.hosts import MachineShape
 from pgdyno.tune.pooling import find_pooling, find_standbys
-from pgdyno.tune.types import Disk, Kernel, Known, MeasuredKnee, TuningSubject, WorkloadClass
+from pgdyno.tune.types import DEFAULT_SEGMENT_BYTES, Disk, Kernel, Known, MeasuredKnee, TuningSubject, WorkloadClass
 from pgdyno.units import format_bytes
 
 DEFAULT_WORKLOAD = WorkloadClass.MIXED
@@ -220,6 +220,7 @@ def _complete(
 ) -> TuningSubject:
     workload = wishes.workload or DEFAULT_WORKLOAD
     connections = _find_connections(wishes, measured, state)
+    shown = {} if state is None else state.look.settings
     if wishes.active is not None and wishes.active > connections.value:
         raise SpecError(
             f"{wishes.active} clients cannot be at work over {connections.value:g} connections",
@@ -240,6 +241,7 @@ def _complete(
         dataset=_find_dataset(wishes, measured, state, memory=memory, room_bytes=room_bytes),
         disk=disk,
         wal_disk=wal_disk,
+        wal_segment_bytes=int(shown.get("wal_segment_size", DEFAULT_SEGMENT_BYTES)),
         kernel=kernel,
         wal_bytes_per_s=measured.wal_bytes_per_s,
         wal_compression=measured.wal_compression,

@@ -14,6 +14,9 @@ from pgdyno.record.machine.tunables import SlotState
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.units import PAGE_BYTES
 
+DEFAULT_SEGMENT_BYTES = 16 * 1024**2
+"""Size of a WAL segment unless initdb was told otherwise."""
+
 
 class Origin(enum.Enum):
     """Origin of a figure; each member takes precedence over the next.
@@ -213,6 +216,8 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     disk: Disk
     wal_disk: Disk | None = None
     """Disk of pg_wal; None if it shares the data's disk."""
+    wal_segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    """Size of a WAL segment, which initdb decides; the server refuses a max_wal_size or min_wal_size below two."""
     kernel: Kernel
     wal_bytes_per_s: Known | None = None
     """WAL rate under the load; None if not measured."""

@@ -203,6 +203,9 @@ def _read_each(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -
 
 def _read_mentioned(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str]:
     mentioned = _find_names([folder.config_file(), folder.path / "postgresql.auto.conf"])
+    if folder.pid is None:
+        # From the control file; the program refuses to tell it of a server that runs.
+        mentioned.add("wal_segment_size")
 
     def ask(name: str) -> str | Unseen:
         try:

@@ -12,7 +12,6 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import read_value
 from pgdyno.tune.checkpoints import (
     COMPRESSIONS,
-    SEGMENT_BYTES,
     is_bound_by_wal,
     recovery_s,
     wal_by_disk_bytes,
@@ -44,7 +43,7 @@ def derive_wal(draft: Draft) -> None:
     """Decide WAL and checkpoints, after memory is decided.
 
     Raises:
-        SpecError: A max_wal_size that the user fixed does not fit the disk.
+        SpecError: A max_wal_size that the user fixed does not fit the disk, or is below two segments, as a min_wal_size may be.
     """
     _check_room(draft)
     # First, because it decides how many pages a recovery writes.
@@ -57,6 +56,14 @@ def derive_wal(draft: Draft) -> None:
 
 
 def _check_room(draft: Draft) -> None:
+    least = 2 * draft.subject.wal_segment_bytes
+    for name in ("max_wal_size", "min_wal_size"):
+        if draft.is_fixed(name) and draft.number(name) < least:
+            raise SpecError(
+                f"a server with {name} = {draft.text(name)} does not start",
+                detail=f"its WAL segments are of {format_bytes(draft.subject.wal_segment_bytes)}",
+                hint=f"ask for {size(least)}, two of them, or more",
+            )
     free = wal_disk(draft.subject).free_bytes
     wanted = draft.number("max_wal_size")
     if draft.is_fixed("max_wal_size") and wanted > free.value:
@@ -91,10 +98,10 @@ def _put_max_wal(draft: Draft) -> None:
     value = min(round_up(wanted), round_down(most))
     draft.put(
         "max_wal_size",
-        size(max(2 * SEGMENT_BYTES, value // MB * MB)),
+        size(max(2 * subject.wal_segment_bytes, value // MB * MB)),
         layer=Layer.WAL,
         reason=reason,
-        formula=f"WAL rate × {longest_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
+        formula=f"WAL rate × {longest_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB and two segments, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
         inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset, *_image_left(draft)),
         source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
         trades="space for WAL, and a longer recovery after a crash",
@@ -113,7 +120,7 @@ def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str
     if recovery_s(subject, held_bytes, compression_of(draft)) > subject.recovery_s.value:
         longer = f"{size(held_bytes)} of max_wal_size is little, but recovery after a crash may take longer than {allowed} even so"
         return f"{longer}, which is assumed: {wish}; {enough}."
-    every_s = wal_distance_bytes(held_bytes, target) / wal_rate(subject, compression_of(draft)).value
+    every_s = wal_distance_bytes(subject, held_bytes, target) / wal_rate(subject, compression_of(draft)).value
     often = f", which takes a checkpoint every {every_s:.0f} s," if every_s < _SHORTEST_S else ","
     held = f"max_wal_size is only {size(held_bytes)}{often} so that recovery after a crash ends within {allowed}"
     return f"{held}, which is assumed: {wish}; {enough}."
@@ -125,7 +132,9 @@ def _format_duration(seconds: float) -> str:
 
 def _put_timeout(draft: Draft) -> None:
     rate = wal_rate(draft.subject, compression_of(draft))
-    distance = wal_distance_bytes(draft.number("max_wal_size"), draft.number("checkpoint_completion_target"))
+    distance = wal_distance_bytes(
+        draft.subject, draft.number("max_wal_size"), draft.number("checkpoint_completion_target")
+    )
     full_s = distance / rate.value if rate.value else math.inf
     by_wal = full_s / _HEADROOM
     reason = "fewer checkpoints write fewer full-page images to the WAL; max_wal_size lasts this long."
@@ -150,10 +159,10 @@ def _put_min_wal(draft: Draft) -> None:
     value = min(draft.number("max_wal_size") / 2, max(_STOCK_MIN_WAL_BYTES, rate.value * _LEARNING_S))
     draft.put(
         "min_wal_size",
-        size(max(2 * SEGMENT_BYTES, round_down(value) // MB * MB)),
+        size(max(2 * draft.subject.wal_segment_bytes, round_down(value) // MB * MB)),
         layer=Layer.WAL,
         reason="after a quiet hour the server still has WAL files to reuse, instead of creating them under load.",
-        formula="WAL rate × 5 min, by when the server has learnt its need again; at least 80 MB, at most max_wal_size / 2",
+        formula="WAL rate × 5 min, by when the server has learnt its need again; at least 80 MB and two segments, at most max_wal_size / 2",
         inputs=(rate,),
         source="PostgreSQL 18 manual, section 19.5.2, min_wal_size",
         trades="that much disk space, always",
