@@ -24,6 +24,7 @@ from pgdyno.tune.types import (
     Derived,
     DerivedSettings,
     Device,
+    Disk,
     DiskKind,
     Kernel,
     Origin,
@@ -262,7 +263,42 @@ def test_reads_under_way_follow_littles_law() -> None:
     assert (few.value, few.reason.split(", ")[-1]) == ("16", "while 3 would keep this disk busy.")
     # The same volumes, of which a read was measured to take longer.
     slower = make_disk(iops=24_000, read_s=known(0.0015, "s", name="random read latency"))
-    assert value(make_subject(disk=slower), name) == "36"
+    assert value(make_subject(major=17, disk=slower), name) == "36"
+
+
+FAST = make_disk(DiskKind.LOCAL_SSD, iops=3e6)
+
+
+# Each worker reads one thing at a time, for all sessions: 24000 × 0.7 ms = 16.8, 300000 × 0.1 ms = 30, 3e6 × 0.1 ms = 300.
+@each_row(
+    [
+        (make_disk(), {}, None, None),
+        (make_disk(iops=24_000), {}, "17", "17"),
+        (make_disk(DiskKind.LOCAL_SSD), {}, "30", "30"),
+        (FAST, {}, "32", "32"),
+        (FAST, {"io_workers": "20"}, "20", "20"),
+        (FAST, {"io_workers": "5"}, "5", None),
+        (FAST, {"io_max_concurrency": "24"}, "32", "24"),
+        (FAST, {"io_method": "io_uring"}, None, "64"),
+        (FAST, {"io_method": "io_uring", "io_max_concurrency": "500"}, None, "256"),
+        (FAST, {"io_method": "sync"}, None, "256"),
+    ]
+)
+def test_reads_of_version_18_are_what_its_io_method_does_at_once(
+    disk: Disk, fixed: dict[str, str], workers: str | None, reads: str | None
+) -> None:
+    values = derive(make_subject(disk=disk), fixed=fixed).values_of(Target.POSTGRESQL)
+    assert values.get("io_workers") == workers
+    assert {values.get(f"{kind}_io_concurrency") for kind in ("effective", "maintenance")} == {reads}
+
+
+def test_what_limits_the_reads_of_version_18_is_told() -> None:
+    tuning = derive(make_subject(disk=FAST))
+    reads = found(tuning, "effective_io_concurrency")
+    assert reads.reason == "one query's scan asks for this many reads at once, while 300 would keep this disk busy."
+    assert "at most the 32 of io_workers" in reads.formula
+    assert "each does one at a time" in found(tuning, "io_workers").reason
+    assert "the sessions of four CPUs" in found(derive(make_subject("large")), "io_workers").reason
 
 
 def test_the_background_writer_may_write_what_the_disk_takes_anywhere() -> None:

@@ -6,11 +6,15 @@ import math
 
 from pgdyno.tune.disk.classes import find_read_latency
 from pgdyno.tune.draft import KB, Draft, size
-from pgdyno.tune.types import DiskKind, Layer, WorkloadClass
+from pgdyno.tune.types import DiskKind, Known, Layer, WorkloadClass
 from pgdyno.units import PAGE_BYTES
 
 # The built-in default of PostgreSQL 18 for any disk; before 18 it was 1 and 10.
 _LEAST_READS, _MOST_READS = 16, 256
+# What PostgreSQL 18 has built in, and takes.
+_LEAST_WORKERS, _MOST_WORKERS = 3, 32
+# The most that PostgreSQL 18 chooses for io_max_concurrency.
+_MOST_CHOSEN_READS = 64
 _ASYNC = "PostgreSQL 18 manual, section 19.4.5 “I/O”"
 _WRITER = "PostgreSQL 18 manual, section 19.4.4 “Background Writer”"
 
@@ -22,7 +26,11 @@ def derive_io(draft: Draft) -> None:
     # Fewer reads leave the disk idle at times; more only wait in its queue, where they delay others.
     # Source: Little's law; Lazowska et al. 1984, Quantitative System Performance, section 5.2, asymptotic bounds.
     busy = math.ceil(disk.random_read_iops.value * latency.value)
-    value = max(_LEAST_READS, min(_MOST_READS, busy))
+    method = draft.text("io_method") if draft.guc("io_method") else "sync"
+    if method == "worker":
+        _put_workers(draft, busy, latency)
+    most, limit = _limit_reads(draft, method)
+    value = max(_LEAST_READS, min(most, busy))
     why = "which is what this disk needs to be busy" if value == busy else f"while {busy} would keep this disk busy"
     for name, what in (
         ("effective_io_concurrency", "one query's scan"),
@@ -32,25 +40,44 @@ def derive_io(draft: Draft) -> None:
             name,
             str(value),
             layer=Layer.IO,
-            reason=f"{what} keeps this many reads in flight, {why}.",
-            formula="random read IOPS × latency of one at a time (Little's law), at least the 16 that PostgreSQL 18 has built in, at most 256",
+            reason=f"{what} asks for this many reads at once, {why}.",
+            formula=f"random read IOPS × latency of one at a time (Little's law), at most {limit}, at least the 16 that PostgreSQL 18 has built in",
             inputs=(disk.random_read_iops, latency),
             source=f"{_ASYNC}, {name}; J. D. C. Little, Operations Research 9 (1961), doi:10.1287/opre.9.3.383",
             trades="other sessions' reads wait behind them",
         )
-    _put_workers(draft)
     _put_combine(draft)
 
 
-def _put_workers(draft: Draft) -> None:
+def _limit_reads(draft: Draft, method: str) -> tuple[int, str]:
+    """Return how many reads one session can have in flight, and in words what limits them.
+
+    Source: PostgreSQL 18 src/backend/storage/aio/method_worker.c, IoWorkerMain(); aio_init.c, AioChooseMaxConcurrency().
+    """
+    limits = [(_MOST_READS, f"{_MOST_READS}")]
+    if method == "worker" and draft.guc("io_workers"):
+        workers = int(draft.number("io_workers"))
+        limits.append((workers, f"the {workers} of io_workers"))
+    if method in {"worker", "io_uring"} and draft.guc("io_max_concurrency"):
+        most = int(draft.number("io_max_concurrency"))
+        most = _MOST_CHOSEN_READS if most < 0 else most
+        limits.append((most, f"the {most} of io_max_concurrency"))
+    return min(limits)
+
+
+def _put_workers(draft: Draft, busy: int, latency: Known) -> None:
     cpus = draft.subject.cpus
+    by_cpus = math.floor(cpus.value / 4)
+    why = "one keeps up with the sessions of four CPUs"
+    if busy > max(by_cpus, _LEAST_WORKERS):
+        why = f"each does one at a time: {busy} would keep this disk busy"
     draft.put(
         "io_workers",
-        str(min(32, max(3, math.floor(cpus.value / 4)))),
+        str(min(_MOST_WORKERS, max(_LEAST_WORKERS, by_cpus, busy))),
         layer=Layer.IO,
-        reason="these processes do the asynchronous reads, and one keeps up with the sessions of four CPUs.",
-        formula="CPUs / 4, from 3 to 32",
-        inputs=(cpus,),
+        reason=f"these processes do the asynchronous reads of all sessions, and {why}.",
+        formula="the larger of CPUs / 4 and random read IOPS × latency of one at a time (Little's law), from 3 to 32",
+        inputs=(cpus, draft.subject.disk.random_read_iops, latency),
         source=f"{_ASYNC}, io_method, io_workers; T. Vondra, “Tuning AIO in PostgreSQL 18” (2025)",
         trades="processes that also work for single sessions",
     )
