@@ -226,18 +226,18 @@ def test_the_wal_of_a_transaction_is_what_was_measured(transactions: int, images
 
 def test_an_assumed_wal_rate_is_told_with_its_range() -> None:
     subject = make_subject(cpus=8, dataset=50 * GB)
-    rate = wal_rate(subject, "off")
+    rate = wal_rate(subject, "off", timeout_s=1800)
     # 8 CPUs change 14.4 million rows in 30 min, on 5.6 million pages.
     assert rate.value == pytest.approx(8_000 * 3_983, rel=0.001)
     assert "of 3.89 kB of WAL" in rate.how
     low, high = (float(part.split(" MB/s")[0]) for part in rate.how.split("; ")[1].split(" to "))
     assert low < rate.value / MB < high
-    assert wal_rate(subject, "lz4").value == pytest.approx(8_000 * (500 + 0.49 * 3_483), rel=0.001)
+    assert wal_rate(subject, "lz4", timeout_s=1800).value == pytest.approx(8_000 * (500 + 0.49 * 3_483), rel=0.001)
     slow = make_subject(cpus=8, dataset=50 * GB, disk=make_disk(bytes_per_s=60e6))
-    assert wal_rate(slow, "off").value == 20e6
+    assert wal_rate(slow, "off", timeout_s=1800).value == 20e6
     # The disk bounds the rate, and not what a transaction writes.
-    assert wal_rate(slow, "off").how == rate.how
-    assert wal_rate(make_subject(wal_bytes_per_s=7e6), "lz4").value == 7e6
+    assert wal_rate(slow, "off", timeout_s=1800).how == rate.how
+    assert wal_rate(make_subject(wal_bytes_per_s=7e6), "lz4", timeout_s=1800).value == 7e6
 
 
 def test_random_page_cost_is_the_manuals_where_its_suppositions_hold() -> None:

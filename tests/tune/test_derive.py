@@ -6,6 +6,7 @@ import ast
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,11 +17,12 @@ import pgdyno.tune
 from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import ChangeCost, change_cost, find_guc, read_value, same_value
+from pgdyno.tune.checkpoints import wal_distance_bytes
 from pgdyno.tune.derive import derive, leave_out, with_huge_pages
 from pgdyno.tune.draft import KB, round_up
 from pgdyno.tune.layers import choose_trial_set
 from pgdyno.tune.memory import sum_memory, total_bytes
-from pgdyno.tune.types import DerivedSettings, Kernel, Origin, Target, TuningSubject, WorkloadClass
+from pgdyno.tune.types import DerivedSettings, DiskKind, Kernel, Origin, Target, TuningSubject, WorkloadClass
 from pgdyno.units import parse_in_unit
 from tests.examples import TIMES
 from tests.tune.subjects import GB, MACHINES, MB, grid, known, make_disk, make_subject
@@ -362,6 +364,44 @@ def test_the_formula_of_max_wal_size_gives_its_value(timeout_min: float | None, 
     assert least == "at least the built-in 1 GB and two segments"
     wal_bytes = max(wal_bytes_per_s * float(minutes.split()[0]) * 60 * 1.9 * float(headroom), GB)
     assert parse_in_unit(one.value, "B", is_integer=False) == round_up(wal_bytes) // MB * MB
+
+
+@pytest.mark.parametrize("fixed", [{}, {"max_wal_size": "8GB"}, {"checkpoint_timeout": "2min"}])
+@pytest.mark.parametrize("workload", WorkloadClass)
+@pytest.mark.parametrize("data_gb", [1, 10, 20, 100])
+def test_the_assumed_wal_rate_is_that_of_the_checkpoints_which_it_brings_about(
+    data_gb: int, workload: WorkloadClass, fixed: dict[str, str]
+) -> None:
+    tuning = derive(make_fast(data_gb, workload=workload), fixed=fixed)
+    every_s = next(one.value for one in tuning.estimates if one.what == "checkpoint interval")
+    (rate,) = (known for one in tuning.settings if one.name == "min_wal_size" for known in one.inputs)
+    distance = wal_distance_bytes(tuning.subject, in_units(tuning, "max_wal_size") * MB, 0.9)
+    timeout_s = in_units(tuning, "checkpoint_timeout")
+    assert min(every_s, timeout_s) * rate.value <= distance * 1.000001
+    assert every_s == timeout_s or every_s * rate.value == pytest.approx(distance)
+    often = f"{every_s:.0f} s" if every_s < 300 else f"{every_s / 60:.0f} min"
+    assert f"a checkpoint every {often};" in rate.how or workload is WorkloadClass.ANALYTIC
+
+
+def test_checkpoints_that_the_recovery_time_makes_frequent_are_told_with_what_they_cost() -> None:
+    # Every 90 s there are 138 MB/s; 30 min apart, of which max_wal_size allows none, there were 20.
+    tuning = derive(make_fast(20))
+    assert any("is only 22GB, which takes a checkpoint every 90 s," in note for note in tuning.notes)
+    assert "pg_wal" in tuning.values_of(Target.STORAGE)
+    # Images of 100 GB of data take more than a third of what the disk writes.
+    assert postgresql(derive(make_fast(100), fixed={"max_wal_size": "20GB"}))["wal_compression"] == "lz4"
+    hour = derive(msgspec.structs.replace(make_fast(20), recovery_s=known(3600, "s")))
+    assert "pg_wal" not in hour.values_of(Target.STORAGE)
+
+
+def make_fast(data_gb: int, **changes: Any) -> TuningSubject:
+    """A machine whose recovery time allows less WAL than its CPUs write in 30 min."""
+    disk = msgspec.structs.replace(
+        make_disk(DiskKind.LOCAL_SSD, free=1e12, iops=50_000, bytes_per_s=500e6),
+        random_write_iops=known(27_500, "1/s"),
+    )
+    recovery = known(300, "s", origin=Origin.ASSUMED)
+    return make_subject("middle", disk=disk, dataset=data_gb * GB, recovery_s=recovery, **changes)
 
 
 def test_buffers_larger_than_the_memory_are_refused_with_the_sum_line_by_line() -> None:

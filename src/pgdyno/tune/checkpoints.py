@@ -23,8 +23,9 @@ _CHANGES_RANGE = (0.5, 2.0)
 # PostgreSQL 18, scale 100: docs/derivation.md has the figures and the method.
 _RECORD_BYTES = 500.0
 _INDEX_SHARE = 1 / 7
-# Checkpoints are meant to be this far apart: the usual longest checkpoint_timeout.
-_INTERVAL_S = 1800.0
+# Of an interval between checkpoints, until it is known to far less than a second.
+_HALVINGS = 50
+_IN_MINUTES_S = 300.0
 # Source: a COPY writes 110 MB for each second of CPU time (PostgreSQL 15 on an AMD EPYC), and one of 22 analytic CPUs is
 # assumed to load.
 _LOADED_BYTES_PER_CPU_S = 5e6
@@ -58,44 +59,92 @@ def change_wal_bytes(data_bytes: float, changes: float, image_left: float) -> fl
     return _RECORD_BYTES + image_left * PAGE_BYTES * images / changes
 
 
-def wal_rate(subject: TuningSubject, compression: str) -> Known:
-    """Return the WAL rate of the load, as measured or as assumed for the workload class.
+def wal_rate(subject: TuningSubject, compression: str, *, timeout_s: float, distance_bytes: float = math.inf) -> Known:
+    """Return the WAL rate of the load, as measured, or as assumed for the workload class with these checkpoints.
 
     Args:
         subject: Machine, disks, data and load.
         compression: Value of wal_compression, one of `COMPRESSIONS`; a measured rate is taken as it is.
+        timeout_s: Longest time between two checkpoints.
+        distance_bytes: WAL after which the next checkpoint begins even earlier.
     """
     if subject.wal_bytes_per_s is not None:
         return subject.wal_bytes_per_s
-    cpus = subject.cpus.value
-    by_disk = wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
+    cpus, most = subject.cpus.value, _most_rate(subject)
     bound = "at most a third of what the disk writes"
     if subject.workload is WorkloadClass.ANALYTIC:
         how = f"{subject.workload.value} on {cpus:g} CPUs, {bound}"
-        return Known.assumed("WAL rate", min(cpus * _LOADED_BYTES_PER_CPU_S, by_disk), "bytes/s", how)
+        return Known.assumed("WAL rate", min(_rate_at(subject, compression, timeout_s), most), "bytes/s", how)
+
+    def find(ratio: float) -> tuple[float, float]:
+        every_s = interval_s(subject, compression, timeout_s=timeout_s, distance_bytes=distance_bytes, ratio=ratio)
+        return every_s, _rate_at(subject, compression, every_s, ratio=ratio)
+
+    (_, low), (every_s, rate), (_, high) = (find(ratio) for ratio in (_CHANGES_RANGE[0], 1.0, _CHANGES_RANGE[1]))
     usual = _CHANGES_PER_CPU_S[subject.workload]
-    _, left = COMPRESSIONS[compression]
-
-    def rate_at(ratio: float) -> float:
-        changes_per_s = cpus * usual * ratio
-        return changes_per_s * change_wal_bytes(subject.dataset.value, changes_per_s * _INTERVAL_S, left)
-
-    low, rate, high = (rate_at(ratio) for ratio in (_CHANGES_RANGE[0], 1.0, _CHANGES_RANGE[1]))
+    often = f"{every_s / 60:.0f} min" if every_s >= _IN_MINUTES_S else f"{every_s:.0f} s"
     how = (
         f"{subject.workload.value} on {cpus:g} CPUs: {usual:,.0f} changes a second for each, of"
-        f" {format_bytes(rate / (cpus * usual))} of WAL with the page images of a checkpoint every {_INTERVAL_S / 60:g} min;"
+        f" {format_bytes(rate / (cpus * usual))} of WAL with the page images of a checkpoint every {often};"
         f" {format_bytes_per_s(low)} to {format_bytes_per_s(high)} for half and twice as many; {bound}"
     )
-    return Known.assumed("WAL rate", min(rate, by_disk), "bytes/s", how)
+    return Known.assumed("WAL rate", min(rate, most), "bytes/s", how)
 
 
-def is_bound_by_wal(subject: TuningSubject) -> bool:
+def interval_s(
+    subject: TuningSubject, compression: str, *, timeout_s: float, distance_bytes: float, ratio: float = 1.0
+) -> float:
+    """Return the interval between checkpoints under the load.
+
+    The more often they come, the more page images the WAL has: it is the time in which the load writes the distance.
+
+    Args:
+        subject: Machine, disks, data and load.
+        compression: Value of wal_compression, one of `COMPRESSIONS`.
+        timeout_s: Longest time between two checkpoints.
+        distance_bytes: WAL after which the next checkpoint begins even earlier.
+        ratio: Changes a second over the usual ones; of no effect on a measured rate.
+    """
+    most = _most_rate(subject)
+
+    def has_written(every_s: float) -> bool:
+        return every_s * min(_rate_at(subject, compression, every_s, ratio=ratio), most) > distance_bytes
+
+    low, high = 0.0, timeout_s
+    if not has_written(high):
+        return timeout_s
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if has_written(middle) else (middle, high)
+    return high
+
+
+def _rate_at(subject: TuningSubject, compression: str, every_s: float, *, ratio: float = 1.0) -> float:
+    """Compute the WAL rate with checkpoints this far apart, whatever the disk takes."""
+    if subject.wal_bytes_per_s is not None:
+        return subject.wal_bytes_per_s.value
+    if subject.workload is WorkloadClass.ANALYTIC:
+        return subject.cpus.value * _LOADED_BYTES_PER_CPU_S
+    changes_per_s = subject.cpus.value * _CHANGES_PER_CPU_S[subject.workload] * ratio
+    _, left = COMPRESSIONS[compression]
+    return changes_per_s * change_wal_bytes(subject.dataset.value, changes_per_s * every_s, left)
+
+
+def _most_rate(subject: TuningSubject) -> float:
+    """Return the highest WAL rate that is assumed."""
+    is_measured = subject.wal_bytes_per_s is not None
+    return math.inf if is_measured else wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
+
+
+def is_bound_by_wal(subject: TuningSubject, rate: Known) -> bool:
     """Return whether the disk of the WAL limits the load before its CPUs do: WAL takes a third of what it writes.
 
-    Of a rate that was measured with compressed images, all may be images.
+    Args:
+        subject: Machine, disks, data and load.
+        rate: Its WAL rate without compression. Of one that was measured with compressed images, all may be images.
     """
     _, left = COMPRESSIONS[subject.wal_compression]
-    return wal_rate(subject, "off").value / left >= wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
+    return rate.value / left >= wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
 
 
 def wal_distance_bytes(subject: TuningSubject, max_wal_bytes: float, completion_target: float) -> float:
@@ -154,8 +203,3 @@ def wal_by_recovery_bytes(subject: TuningSubject, compression: str) -> float:
 def wal_by_disk_bytes(subject: TuningSubject) -> float:
     """Return the most WAL for which the disk has space."""
     return find_wal_room(wal_disk(subject).free_bytes.value, is_shared=subject.wal_disk is None)
-
-
-def interval_s(rate: float, *, timeout_s: float, distance_bytes: float) -> float:
-    """Return the interval between checkpoints under a load that writes this much WAL, in bytes a second."""
-    return min(timeout_s, distance_bytes / rate if rate else float("inf"))

@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import change_cost
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, is_untried
-from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_distance_bytes, wal_rate
+from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import check_memory, server_bytes
 from pgdyno.tune.pooling import with_pool
@@ -25,7 +25,7 @@ from pgdyno.tune.rules.pooler import derive_pooler
 from pgdyno.tune.rules.sessions import derive_connections, derive_logging, derive_parallelism
 from pgdyno.tune.rules.standbys import derive_standbys, find_absence
 from pgdyno.tune.rules.storage import derive_storage
-from pgdyno.tune.rules.wal import compression_of, derive_wal
+from pgdyno.tune.rules.wal import compression_of, derive_wal, distance_of, rate_of
 from pgdyno.tune.types import Derived, DerivedSettings, Estimated, Layer, Target, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
 
@@ -143,8 +143,7 @@ def _warn_of_low_memory(draft: Draft, needed_bytes: float) -> None:
 def _estimate(draft: Draft) -> tuple[Estimated, ...]:
     subject, disk = draft.subject, draft.subject.disk
     max_wal, timeout_s = draft.number("max_wal_size"), draft.number("checkpoint_timeout")
-    target, compression = draft.number("checkpoint_completion_target"), compression_of(draft)
-    rate = wal_rate(subject, compression).value
+    compression, distance = compression_of(draft), distance_of(draft, max_wal)
     found = [
         Estimated(
             what="recovery after a crash",
@@ -155,9 +154,9 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
         ),
         Estimated(
             what="checkpoint interval",
-            value=interval_s(rate, timeout_s=timeout_s, distance_bytes=wal_distance_bytes(subject, max_wal, target)),
+            value=interval_s(subject, compression, timeout_s=timeout_s, distance_bytes=distance),
             unit="s",
-            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {format_bytes_per_s(rate)}",
+            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {format_bytes_per_s(rate_of(draft).value)}",
         ),
         *find_absence(draft),
     ]

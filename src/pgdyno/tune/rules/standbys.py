@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from pgdyno.errors import SpecError
 from pgdyno.spec.study import SLOT_WAL_SETTING
-from pgdyno.tune.checkpoints import wal_disk, wal_rate
+from pgdyno.tune.checkpoints import wal_disk
 from pgdyno.tune.draft import GB, MB, Draft, round_down, size
-from pgdyno.tune.rules.wal import compression_of
+from pgdyno.tune.rules.wal import rate_of
 from pgdyno.tune.slots import describe_lost_slots
 from pgdyno.tune.types import Estimated, Known, Layer, Origin
 from pgdyno.units import count_things, format_bytes_per_s
@@ -72,7 +72,7 @@ def find_absence(draft: Draft) -> Iterator[Estimated]:
     """Yield for how long a standby may be away before its slot is given up; nothing without standbys or a bound."""
     if draft.subject.standbys is None:
         return
-    rate = wal_rate(draft.subject, compression_of(draft))
+    rate = rate_of(draft)
     lasts_s = _find_absence_s(draft, rate)
     if lasts_s is not None:
         how = f"max_slot_wal_keep_size at {format_bytes_per_s(rate.value)} of WAL; then the standby is made anew"
@@ -127,7 +127,7 @@ def _put_count(
 
 def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     subject = draft.subject
-    disk, rate = wal_disk(subject), wal_rate(subject, compression_of(draft))
+    disk, rate = wal_disk(subject), rate_of(draft)
     share = _SHARED_DISK_SHARE if subject.wal_disk is None else _OWN_DISK_SHARE
     # Data that are declared are not there yet.
     is_to_come = subject.wal_disk is None and subject.dataset.origin is Origin.DECLARED

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.tune.checkpoints import wal_rate
 from pgdyno.tune.disk.classes import find_read_latency
 from pgdyno.tune.draft import KB, Draft, round_down
-from pgdyno.tune.rules.wal import compression_of
+from pgdyno.tune.rules.wal import rate_of
 from pgdyno.tune.types import Device, Disk, DiskKind, Layer, Target, WorkloadClass
 
 _BLOCK = "Linux, Documentation/block"
@@ -184,7 +183,7 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
 
 def _advise_wal_volume(draft: Draft) -> None:
     subject = draft.subject
-    rate, bandwidth = wal_rate(subject, compression_of(draft)), subject.disk.write_bytes_per_s
+    rate, bandwidth = rate_of(draft), subject.disk.write_bytes_per_s
     if subject.wal_disk is not None or subject.workload is WorkloadClass.OLTP_READ:
         return
     if rate.value < _WAL_SHARE * bandwidth.value:

@@ -12,6 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import read_value
 from pgdyno.tune.checkpoints import (
     COMPRESSIONS,
+    interval_s,
     is_bound_by_wal,
     recovery_s,
     wal_by_disk_bytes,
@@ -74,15 +75,41 @@ def _check_room(draft: Draft) -> None:
         )
 
 
-def _put_max_wal(draft: Draft) -> None:
+def rate_of(draft: Draft) -> Known:
+    """Return the WAL rate with the checkpoints that the settings bring about, after all of them are decided."""
+    return wal_rate(
+        draft.subject,
+        compression_of(draft),
+        timeout_s=draft.number("checkpoint_timeout"),
+        distance_bytes=distance_of(draft, draft.number("max_wal_size")),
+    )
+
+
+def distance_of(draft: Draft, max_wal_bytes: float) -> float:
+    """Return the WAL between two checkpoints that a max_wal_size triggers."""
+    return wal_distance_bytes(draft.subject, max_wal_bytes, draft.number("checkpoint_completion_target"))
+
+
+def _longest_s(draft: Draft) -> float:
+    return draft.number("checkpoint_timeout") if draft.is_fixed("checkpoint_timeout") else _LONGEST_S
+
+
+def _find_most_wal(draft: Draft, compression: str) -> tuple[float, float]:
+    """Return the most WAL for which the disk has space, and from which the server recovers in time."""
     subject = draft.subject
-    rate, target = wal_rate(subject, compression_of(draft)), draft.number("checkpoint_completion_target")
-    longest_s = draft.number("checkpoint_timeout") if draft.is_fixed("checkpoint_timeout") else _LONGEST_S
-    wanted = max(_STOCK_MAX_WAL_BYTES, rate.value * longest_s * (1 + target) * _HEADROOM)
-    by_disk, by_recovery = wal_by_disk_bytes(subject), wal_by_recovery_bytes(subject, compression_of(draft))
-    if by_recovery < _STOCK_MAX_WAL_BYTES and subject.recovery_s.origin is Origin.ASSUMED:
+    by_recovery = wal_by_recovery_bytes(subject, compression)
+    if subject.recovery_s.origin is Origin.ASSUMED:
         # The limit is only assumed: it must not be lower than on an untuned server.
-        by_recovery = _STOCK_MAX_WAL_BYTES
+        by_recovery = max(by_recovery, _STOCK_MAX_WAL_BYTES)
+    return wal_by_disk_bytes(subject), by_recovery
+
+
+def _put_max_wal(draft: Draft) -> None:
+    subject, longest_s = draft.subject, _longest_s(draft)
+    rate = wal_rate(subject, compression_of(draft), timeout_s=longest_s)
+    target = draft.number("checkpoint_completion_target")
+    wanted = max(_STOCK_MAX_WAL_BYTES, rate.value * longest_s * (1 + target) * _HEADROOM)
+    by_disk, by_recovery = _find_most_wal(draft, compression_of(draft))
     most = min(by_disk, by_recovery)
     reason = f"it holds the WAL of {longest_s / 60:g} min, so that the clock starts checkpoints, even in a busy hour."
     if most < wanted:
@@ -111,7 +138,7 @@ def _put_max_wal(draft: Draft) -> None:
 
 def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str:
     """Describe what the assumed recovery time costs."""
-    subject, target = draft.subject, draft.number("checkpoint_completion_target")
+    subject = draft.subject
     allowed, wish = _format_duration(subject.recovery_s.value), "say with --recovery how long it may take"
     minutes = math.ceil(recovery_s(subject, wanted_bytes, compression_of(draft)) / 60)
     enough = f"{minutes}min allows all the WAL that load and disk can take"
@@ -120,7 +147,8 @@ def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str
     if recovery_s(subject, held_bytes, compression_of(draft)) > subject.recovery_s.value:
         longer = f"{size(held_bytes)} of max_wal_size is little, but recovery after a crash may take longer than {allowed} even so"
         return f"{longer}, which is assumed: {wish}; {enough}."
-    every_s = wal_distance_bytes(subject, held_bytes, target) / wal_rate(subject, compression_of(draft)).value
+    distance = distance_of(draft, held_bytes)
+    every_s = interval_s(subject, compression_of(draft), timeout_s=_LONGEST_S, distance_bytes=distance)
     often = f", which takes a checkpoint every {every_s:.0f} s," if every_s < _SHORTEST_S else ","
     held = f"max_wal_size is only {size(held_bytes)}{often} so that recovery after a crash ends within {allowed}"
     return f"{held}, which is assumed: {wish}; {enough}."
@@ -131,12 +159,11 @@ def _format_duration(seconds: float) -> str:
 
 
 def _put_timeout(draft: Draft) -> None:
-    rate = wal_rate(draft.subject, compression_of(draft))
-    distance = wal_distance_bytes(
-        draft.subject, draft.number("max_wal_size"), draft.number("checkpoint_completion_target")
-    )
-    full_s = distance / rate.value if rate.value else math.inf
-    by_wal = full_s / _HEADROOM
+    subject, compression = draft.subject, compression_of(draft)
+    full = distance_of(draft, draft.number("max_wal_size"))
+    full_s = interval_s(subject, compression, timeout_s=_LONGEST_S, distance_bytes=full)
+    by_wal = interval_s(subject, compression, timeout_s=_LONGEST_S, distance_bytes=full / _HEADROOM)
+    rate = wal_rate(subject, compression, timeout_s=_LONGEST_S, distance_bytes=full / _HEADROOM)
     reason = "fewer checkpoints write fewer full-page images to the WAL; max_wal_size lasts this long."
     if by_wal < _SHORTEST_S:
         reason = "fewer checkpoints write fewer full-page images to the WAL; max_wal_size lasts this long, except in a busier hour."
@@ -144,18 +171,18 @@ def _put_timeout(draft: Draft) -> None:
         reason = "max_wal_size is full sooner, which starts the checkpoints under this load; this starts them only where less is written."
     draft.put(
         "checkpoint_timeout",
-        f"{min(_LONGEST_S, max(_SHORTEST_S, by_wal // 300 * 300)) / 60:.0f}min",
+        f"{max(_SHORTEST_S, by_wal // 300 * 300) / 60:.0f}min",
         layer=Layer.WAL,
         reason=reason,
         formula="max_wal_size / (1 + checkpoint_completion_target) / WAL rate / 1.25, in 5 min, from 5 to 30 min",
-        inputs=(rate, draft.subject.recovery_s, wal_disk(draft.subject).free_bytes),
+        inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes),
         source=_CONFIGURATION,
         trades="a longer recovery after a crash",
     )
 
 
 def _put_min_wal(draft: Draft) -> None:
-    rate = wal_rate(draft.subject, compression_of(draft))
+    rate = rate_of(draft)
     value = min(draft.number("max_wal_size") / 2, max(_STOCK_MIN_WAL_BYTES, rate.value * _LEARNING_S))
     draft.put(
         "min_wal_size",
@@ -184,7 +211,10 @@ def _put_compression(draft: Draft) -> None:
     missing = [name for name in costs if name in subject.missing_values.get("wal_compression", ())]
     for name in missing:
         del costs[name]
-    is_bound = is_bound_by_wal(subject)
+    is_fixed = draft.is_fixed("max_wal_size")
+    most = draft.number("max_wal_size") if is_fixed else min(_find_most_wal(draft, "off"))
+    rate = wal_rate(subject, "off", timeout_s=_longest_s(draft), distance_bytes=distance_of(draft, most))
+    is_bound = is_bound_by_wal(subject, rate)
     best = min(costs, key=costs.__getitem__) if is_bound else "off"
     lack = f"; this build lacks {' and '.join(missing)}" if missing else ""
     reason = f"full-page images are most of the WAL after a checkpoint, and here writing them costs more than compressing them{lack}."
@@ -203,7 +233,7 @@ def _put_compression(draft: Draft) -> None:
         layer=Layer.WAL,
         reason=reason,
         formula="off unless WAL takes a third of what the disk writes; then the least of 2 × CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them",
-        inputs=(subject.cpus, bandwidth, wal_rate(subject, "off")),
+        inputs=(subject.cpus, bandwidth, rate),
         source="PostgreSQL 18 manual, section 19.5.1, wal_compression",
         trades=f"{COMPRESSIONS[best][0] * 1e6:.2g} µs of CPU time for each page's first change after a checkpoint"
         if best != "off"
