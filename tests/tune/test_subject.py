@@ -20,7 +20,7 @@ from pgdyno.record.machine.preflight import (
     ServerSnapshot,
 )
 from pgdyno.record.machine.tunables import ServerState, StorageStack, Stripe, Tunables
-from pgdyno.record.types import ServerFacts
+from pgdyno.record.types import ServerFacts, TrialRecord
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.tune.derive import derive
 from pgdyno.tune.disk.classes import ASSUMED
@@ -35,6 +35,7 @@ from pgdyno.tune.subject import (
 )
 from pgdyno.tune.types import DiskKind, Known, Origin, WorkloadClass
 from tests.report.build import build_report
+from tests.report.build_comparison import build_client_sweep, build_paired
 from tests.rows import each_row
 
 GB = 1024**3
@@ -296,18 +297,12 @@ def test_values_that_a_build_lacks() -> None:
 
 def test_a_record_of_the_load() -> None:
     report = build_report()
-    trials = []
-    for workload in report.analysis.workloads:
-        for number, analysed in enumerate(workload.trials):
-            per_s = {"tpcb-like": 9e6, "simple-update": 5e6}.get(workload.name, 100.0) * (1 + number)
-            trial = msgspec.structs.replace(
-                analysed.record,
-                load_start_monotonic_s=100.0,
-                load_end_monotonic_s=110.0,
-                counters_before={"wal_bytes": 7.0},
-                counters_after={"wal_bytes": 7.0 + per_s * 10},
-            )
-            trials.append(trial)
+    per_s = {"tpcb-like": 9e6, "simple-update": 5e6}
+    trials = [
+        with_wal(analysed.record, per_s.get(workload.name, 100.0) * (1 + number))
+        for workload in report.analysis.workloads
+        for number, analysed in enumerate(workload.trials)
+    ]
     measured = read_measured(report.record, trials, name="some-record")
     assert measured.wal_bytes_per_s is not None
     assert measured.wal_bytes_per_s.value == pytest.approx(18e6), "the median of the workload that writes most"
@@ -322,6 +317,43 @@ def test_a_record_of_the_load() -> None:
     assert subject.wal_bytes_per_s == measured.wal_bytes_per_s
     without = [msgspec.structs.replace(trial, counters_after={}) for trial in trials]
     assert read_measured(report.record, without, name="x").wal_bytes_per_s is None
+
+
+def with_wal(trial: TrialRecord, bytes_per_s: float, **others: Any) -> TrialRecord:
+    return msgspec.structs.replace(
+        trial,
+        load_start_monotonic_s=100.0,
+        load_end_monotonic_s=110.0,
+        counters_before={"wal_bytes": 7.0},
+        counters_after={"wal_bytes": 7.0 + bytes_per_s * 10},
+        **others,
+    )
+
+
+def test_a_record_of_live_pairs_counts_the_trials_that_were_not_frozen() -> None:
+    report = build_paired()
+    (first, *_), *_ = (workload.trials for workload in report.analysis.workloads)
+    alone = msgspec.structs.replace(first.record.planned, round=0)
+    trials = [with_wal(first.record, 4e6, planned=alone), *(with_wal(first.record, 9e6, slice_s=0.5) for _ in range(3))]
+    measured = read_measured(report.record, trials, name="pairs")
+    assert measured.wal_bytes_per_s is not None
+    assert measured.wal_bytes_per_s.value == pytest.approx(4e6)
+    assert measured.wal_bytes_per_s.how.endswith(", 1 trial")
+    assert read_measured(report.record, trials[1:], name="pairs").wal_bytes_per_s is None
+
+
+def test_a_record_of_several_numbers_of_clients_has_those_that_wrote_most() -> None:
+    report = build_client_sweep(loads=(1, 2, 4))
+    per_s = {1: 3e6, 2: 5e6, 4: 4e6}
+    trials = [
+        with_wal(trial.record, per_s[report.record.plan.find_load(trial.record.planned).clients])
+        for workload in report.analysis.workloads
+        for trial in workload.trials
+    ]
+    measured = read_measured(report.record, trials, name="sweep")
+    assert measured.wal_bytes_per_s is not None
+    assert measured.active is not None
+    assert (measured.wal_bytes_per_s.value, measured.active.value) == (pytest.approx(5e6), 2)
 
 
 def test_this_machine(tmp_path: Path) -> None:

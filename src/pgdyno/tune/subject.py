@@ -24,7 +24,7 @@ from pgdyno.tune.disk.observed import make_disk
 from pgdyno.tune.hosts import MachineShape
 from pgdyno.tune.pooling import find_pooling, find_standbys
 from pgdyno.tune.types import DEFAULT_SEGMENT_BYTES, Disk, Kernel, Known, MeasuredKnee, TuningSubject, WorkloadClass
-from pgdyno.units import format_bytes
+from pgdyno.units import count_things, format_bytes
 
 DEFAULT_WORKLOAD = WorkloadClass.MIXED
 _RECOVERY_S = 300.0
@@ -150,39 +150,36 @@ def make_subject_from_shape(
 
 
 def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: str) -> MeasuredLoad:
-    """Read the measured load from a record: the median of the trials of the workload that wrote most WAL.
+    """Read the measured load from a record: the median of the trials of the workload, and clients, that wrote most WAL.
 
     Args:
         record: The study.
         trials: Its finished trials.
         name: Name of the record.
     """
-    rates: dict[str, list[float]] = {}
+    rates: dict[tuple[str, int], list[tuple[float, str]]] = {}
     for trial in trials:
         rate = _wal_rate(trial)
         if rate is not None:
-            rates.setdefault(trial.planned.workload, []).append(rate)
+            clients = record.plan.find_load(trial.planned).clients
+            compression = trial.values.get("wal_compression", "off")
+            rates.setdefault((trial.planned.workload, clients), []).append((rate, compression))
     dataset = None
     if record.dataset is not None:
         dataset = Known.measured("dataset", record.dataset.total_bytes, "bytes", f"loaded by {name}")
     if not rates:
         return MeasuredLoad(dataset=dataset)
-    workload = max(rates, key=lambda each: median(rates[each]))
-    compressions = [
-        trial.values.get("wal_compression", "off") for trial in trials if trial.planned.workload == workload
-    ]
+    (workload, clients), seen = max(rates.items(), key=lambda each: median(rate for rate, _ in each[1]))
     host = record.host
     place = "a machine that was not seen"
     if host is not None:
         place = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
-    how = f"{workload} in {name} ({place}), {len(rates[workload])} trials"
+    how = f"{workload} in {name} ({place}), {count_things(len(seen), 'trial')}"
     return MeasuredLoad(
-        wal_bytes_per_s=Known.measured("WAL rate", median(rates[workload]), "bytes/s", how),
+        wal_bytes_per_s=Known.measured("WAL rate", median(rate for rate, _ in seen), "bytes/s", how),
         # `on` is pglz.
-        wal_compression=max(({"on": "pglz"}.get(one, one) for one in compressions), key=_rank_compression),
-        active=Known.measured(
-            "active sessions", record.plan.find_workload(workload).clients, "count", f"clients of {how}"
-        ),
+        wal_compression=max(({"on": "pglz"}.get(one, one) for _, one in seen), key=_rank_compression),
+        active=Known.measured("active sessions", clients, "count", f"clients of {how}"),
         dataset=dataset,
     )
 
@@ -329,8 +326,9 @@ def _rank_compression(name: str) -> float:
 
 
 def _wal_rate(trial: TrialRecord) -> float | None:
+    """Return the WAL rate of a trial; None in slices, which were frozen for most of the load: each variant has a trial alone."""
     grown, load_s = trial.growth("wal_bytes"), trial.load_s
-    return None if grown is None or load_s is None else grown / load_s
+    return None if grown is None or load_s is None or trial.is_in_slices else grown / load_s
 
 
 def _wish(name: str, value: float | None, unit: str, option: str, usual: float) -> Known:
