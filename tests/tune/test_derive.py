@@ -436,6 +436,33 @@ def test_the_servers_own_count_of_huge_pages_replaces_the_estimate() -> None:
     assert with_huge_pages(none, 5) == none
 
 
+@pytest.mark.parametrize("workload", WorkloadClass)
+@pytest.mark.parametrize(
+    ("memory_gb", "page_mb"), [(1.26, 1024), (2, 512), (4, 512), (4, 1024), (8, 512), (16, 1024), (24, 2)]
+)
+def test_whole_huge_pages_fit_the_memory(memory_gb: float, page_mb: int, workload: WorkloadClass) -> None:
+    kernel, memory, page_bytes = Kernel(huge_page_bytes=page_mb * MB), memory_gb * GB, page_mb * MB
+    subject = make_subject(
+        "small", memory=memory, active=8, workload=workload, dataset=0.4 * memory, connections=50, kernel=kernel
+    )
+    for own in ({}, {"huge_pages": "on"}):
+        try:
+            tuning = derive(msgspec.structs.replace(subject, settings=own))
+        except SpecError:
+            assert own, "with huge_pages = on the pages must be there"
+            continue
+        shares = {share.what: share.bytes for share in tuning.memory}
+        shared = shares["shared_buffers"] + shares["other shared memory"]
+        reserved = int(tuning.values_of(Target.SYSCTL).get("vm.nr_hugepages", "0")) * page_bytes
+        assert total_bytes(tuning.memory) - shared - shares.get("rest of the last huge page", 0) + reserved <= memory
+        is_told = any(note.startswith("vm.nr_hugepages is left alone: in huge pages of") for note in tuning.notes)
+        if own:
+            assert (reserved >= shared, is_told) == (shares["shared_buffers"] >= 256 * MB, False)
+        elif shares["shared_buffers"] >= 256 * MB:
+            assert (reserved == 0) == (-shared % page_bytes > memory / 10) == is_told
+            assert (postgresql(tuning).get("huge_pages") is None) == is_told
+
+
 def test_settings_that_are_left_alone_on_purpose(tunings: list[DerivedSettings]) -> None:
     """The famous ones that no evidence supports; docs/derivation.md says why."""
     alone = {

@@ -35,6 +35,8 @@ _AREAS = {
 }
 # Settings that count in the sum and that no rule derives.
 _KEPT_IN_SUM = ("temp_buffers", "hash_mem_multiplier", "logical_decoding_work_mem", "max_wal_senders")
+# Of the memory: more than this is not left unused for the sake of smaller page tables.
+_MOST_UNUSED_SHARE = 0.1
 HUGE_PAGES_FROM_BYTES = 256 * MB
 """Least shared_buffers for which huge pages are worth reserving."""
 MOST_WAL_BUFFERS_BYTES = 256 * MB
@@ -72,8 +74,8 @@ def huge_page_bytes(draft: Draft) -> int:
     return int(draft.number("huge_page_size")) or draft.subject.kernel.huge_page_bytes
 
 
-def uses_huge_pages(draft: Draft) -> bool:
-    """Return whether vm.nr_hugepages, which has pages of the kernel's default size only, is for the shared memory.
+def wants_huge_pages(draft: Draft) -> bool:
+    """Return whether vm.nr_hugepages, which has pages of the kernel's default size only, could be for the shared memory.
 
     Of a machine that is not here, the default size may be the one that the server asks for.
     """
@@ -81,6 +83,25 @@ def uses_huge_pages(draft: Draft) -> bool:
     kernel, is_here = draft.subject.kernel, bool(draft.subject.disk.path)
     is_of_pool = huge_page_bytes(draft) == kernel.huge_page_bytes or not is_here
     return is_enough and is_of_pool and not kernel.is_unchangeable and draft.fixed.get("huge_pages") != "off"
+
+
+def uses_huge_pages(draft: Draft) -> bool:
+    """Return whether huge pages are reserved for the shared memory; large ones would leave much of the last one unused.
+
+    With `on` the server does not start without them.
+    """
+    is_spare = unused_huge_bytes(draft) <= _MOST_UNUSED_SHARE * draft.subject.memory.value
+    return wants_huge_pages(draft) and (is_spare or not has_page_tables(draft))
+
+
+def count_huge_pages(draft: Draft) -> int:
+    """Return the number of huge pages that hold the shared memory."""
+    return math.ceil(shared_bytes(draft) / huge_page_bytes(draft))
+
+
+def unused_huge_bytes(draft: Draft) -> float:
+    """Return what the shared memory leaves of the last of its huge pages, which nothing else can use."""
+    return count_huge_pages(draft) * huge_page_bytes(draft) - shared_bytes(draft)
 
 
 def has_page_tables(draft: Draft) -> bool:
@@ -103,9 +124,11 @@ def sum_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[Mem
     page_tables = connections * _page_table_bytes(subject, buffers) if has_page_tables(draft) else 0.0
     areas = f"{_AREAS[subject.workload]:g} work areas of {format_bytes(number('work_mem'))} × {number('hash_mem_multiplier'):g}"
     own = SESSION_BYTES + CACHES_BYTES
+    unused = unused_huge_bytes(draft) if uses_huge_pages(draft) else 0.0
     lines = [
         ("shared_buffers", buffers, "as set"),
         ("other shared memory", _other_shared_bytes(draft), "wal_buffers, descriptors, locks; estimated"),
+        ("rest of the last huge page", unused, "the shared memory takes whole ones"),
         ("connections", connections * SESSION_BYTES, f"{connections:.0f} × {format_bytes(SESSION_BYTES)}"),
         ("page tables", page_tables, "8 bytes for each page of shared_buffers, in each connection, without huge pages"),
         ("caches of sessions at work", at_work * CACHES_BYTES, f"{at_work} × {format_bytes(CACHES_BYTES)}"),

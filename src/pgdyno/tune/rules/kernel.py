@@ -9,12 +9,14 @@ import math
 
 from pgdyno.tune.draft import MB, Draft, round_down
 from pgdyno.tune.memory import (
+    count_huge_pages,
     huge_page_bytes,
     reserve_bytes,
     server_bytes,
-    shared_bytes,
     sum_memory,
+    unused_huge_bytes,
     uses_huge_pages,
+    wants_huge_pages,
 )
 from pgdyno.tune.rules.huge_pages import note_own_size
 from pgdyno.tune.types import Known, Layer, Target
@@ -83,12 +85,17 @@ def _put_sysctl(
 
 def _put_huge_pages(draft: Draft) -> None:
     note_own_size(draft)
-    if not uses_huge_pages(draft):
-        return
     kernel, each_bytes = draft.subject.kernel, huge_page_bytes(draft)
+    if not uses_huge_pages(draft):
+        if wants_huge_pages(draft):
+            unused = format_bytes(unused_huge_bytes(draft))
+            draft.notes.append(
+                f"{_NR_HUGEPAGES} is left alone: in huge pages of {format_bytes(each_bytes)} the shared memory would leave {unused} unused."
+            )
+        return
     how = "/proc/meminfo: used or reserved, less the server's"
     others = Known.measured("huge pages of others", kernel.others_huge_pages, "count", how)
-    pages = math.ceil(shared_bytes(draft) / each_bytes) + kernel.others_huge_pages
+    pages = count_huge_pages(draft) + kernel.others_huge_pages
     now = kernel.sysctls.get(_NR_HUGEPAGES, "0")
     if int(now) > pages:
         draft.notes.append(
@@ -180,8 +187,10 @@ def _put_overcommit(draft: Draft) -> None:
     pool = draft.decided.get(_NR_HUGEPAGES)
     pages = int(pool.value if pool else kernel.sysctls.get(_NR_HUGEPAGES, "0"))
     ordinary = subject.memory.value - pages * kernel.huge_page_bytes
-    limit = ordinary - reserve_bytes(subject) / 2
-    in_pool = shared_bytes(draft) if pool else 0.0
+    # In whole percent, as the kernel takes it.
+    ratio = min(100, math.floor(100 * (ordinary - reserve_bytes(subject) / 2) / ordinary))
+    limit = ordinary * ratio / 100
+    in_pool = count_huge_pages(draft) * huge_page_bytes(draft) if pool else 0.0
     ours = server_bytes(subject, sum_memory(subject, draft.values())) - in_pool
     # The memory committed to other programs may double.
     if 2 * committed.value + ours > limit + kernel.swap_bytes:
@@ -195,7 +204,7 @@ def _put_overcommit(draft: Draft) -> None:
     _put_sysctl(
         draft,
         "vm.overcommit_ratio",
-        str(min(100, math.floor(100 * limit / ordinary))),
+        str(ratio),
         reason="it lets programs have all memory except huge pages and what the kernel needs.",
         formula="(memory - huge pages - reserve / 2) / (memory - huge pages)",
         inputs=inputs,

@@ -67,9 +67,9 @@ def derive_memory(draft: Draft) -> None:
     # The share is found once: what the rounding of shared_buffers leaves varies with the size of memory, and is for sorts.
     share = _find_share(draft)
     _put_buffers(draft, share)
+    _put_wal_buffers(draft)
     put_huge_pages(draft)
     _put_maintenance(draft, share)
-    _put_wal_buffers(draft)
     _put_work_mem(draft)
     _put_cache_size(draft)
 
