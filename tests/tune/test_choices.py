@@ -18,7 +18,7 @@ from pgdyno.tune.checkpoints import (
 )
 from pgdyno.tune.derive import derive, with_huge_pages
 from pgdyno.tune.draft import round_down, round_up, size
-from pgdyno.tune.memory import sum_memory
+from pgdyno.tune.memory import server_bytes, sum_memory
 from pgdyno.tune.rules.memory import choose_buffers
 from pgdyno.tune.types import (
     Derived,
@@ -362,6 +362,24 @@ def test_no_limit_on_promises_below_what_is_promised(committed: int | None, expe
     assert [one.value for one in settings["vm.overcommit_memory"].inputs if one.name == "Committed_AS"] == [committed]
     names = list(settings)
     assert names.index("vm.overcommit_ratio") < names.index("vm.overcommit_memory")
+
+
+@pytest.mark.parametrize("memory_gb", [8, 64, 2048])
+def test_a_limit_on_promises_is_checked_in_the_whole_percents_that_it_has(memory_gb: int) -> None:
+    def find(committed: float) -> DerivedSettings:
+        return derive(make_subject("middle", memory=memory_gb * GB, kernel=Kernel(committed_bytes=round(committed))))
+
+    low, high = 0.0, memory_gb * GB
+    for _ in range(30):
+        middle = (low + high) / 2
+        is_limited = "vm.overcommit_memory" in find(middle).values_of(Target.SYSCTL)
+        low, high = (middle, high) if is_limited else (low, middle)
+    # The most that may be promised already.
+    tuning = find(low)
+    ratio, pages = (int(found(tuning, f"vm.{name}").value) for name in ("overcommit_ratio", "nr_hugepages"))
+    in_pool = {"shared_buffers", "other shared memory", "rest of the last huge page"}
+    ours = server_bytes(tuning.subject, [share for share in tuning.memory if share.what not in in_pool])
+    assert 2 * low + ours == pytest.approx((memory_gb * GB - pages * 2 * MB) * ratio / 100, rel=1e-6)
 
 
 def test_what_nobody_can_see_of_a_machine_elsewhere_is_told() -> None:
