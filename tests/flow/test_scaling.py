@@ -18,14 +18,14 @@ def comparison_of(workload: str, *, is_hard: bool = False) -> Comparison:
 
 
 def test_what_is_proven_to_be_faster_wins() -> None:
-    winner = choose_winner(comparison_of("tpcb-like"), without=())
+    winner = choose_winner(comparison_of("tpcb-like"), is_layered=False, without=())
     assert winner.name == DERIVED
     assert winner.reason == "proven to be faster than stock on tpcb-like"
 
 
 @pytest.mark.parametrize(("workload", "is_hard"), [("select-only", False), ("tpcb-like", True)])
 def test_what_is_slower_or_undecided_does_not(workload: str, is_hard: bool) -> None:
-    winner = choose_winner(comparison_of(workload, is_hard=is_hard), without=())
+    winner = choose_winner(comparison_of(workload, is_hard=is_hard), is_layered=False, without=())
     assert winner.name == STOCK
     assert winner.reason == f"nothing is proven to be faster on {workload}"
 
@@ -33,7 +33,7 @@ def test_what_is_slower_or_undecided_does_not(workload: str, is_hard: bool) -> N
 def test_of_a_set_taken_apart_it_is_the_whole_or_stock() -> None:
     layered = build_layers().analysis.comparisons[0]
     assert layered.reference == DERIVED
-    assert choose_winner(layered, without=()).name == DERIVED
+    assert choose_winner(layered, is_layered=True, without=()).name == DERIVED
     turned = tuple(
         msgspec.structs.replace(q, verdict=msgspec.structs.replace(q.verdict, kind=VerdictKind.INCONCLUSIVE))
         if q.variant == STOCK
@@ -41,8 +41,8 @@ def test_of_a_set_taken_apart_it_is_the_whole_or_stock() -> None:
         for q in layered.questions
     )
     undecided = msgspec.structs.replace(layered, questions=turned)
-    assert choose_winner(undecided, without=()).name == STOCK
-    assert choose_winner(undecided, without={STOCK}).name == DERIVED
+    assert choose_winner(undecided, is_layered=True, without=()).name == STOCK
+    assert choose_winner(undecided, is_layered=True, without={STOCK}).name == DERIVED
 
 
 def test_of_several_the_fastest_wins_and_without_stock_the_reference_stands_for_it() -> None:
@@ -52,9 +52,25 @@ def test_of_several_the_fastest_wins_and_without_stock_the_reference_stands_for_
         for q in product.questions
         if q.metric == product.primary and q.verdict.kind is VerdictKind.FASTER
     }
-    assert choose_winner(product, without=()).name == max(effects, key=lambda variant: effects[variant])
+    assert choose_winner(product, is_layered=False, without=()).name == max(
+        effects, key=lambda variant: effects[variant]
+    )
     (paired,) = build_paired().analysis.comparisons
-    assert choose_winner(paired, without=()).name in {paired.reference, "shared_buffers=1GB"}
+    assert choose_winner(paired, is_layered=False, without=()).name in {paired.reference, "shared_buffers=1GB"}
+
+
+def test_a_variant_of_the_users_named_stock_is_one_of_several() -> None:
+    (product,) = build_product().analysis.comparisons
+    names = [q.variant for q in product.questions if q.metric == product.primary]
+    winner = choose_winner(product, is_layered=False, without=())
+    other = next(name for name in names if name != winner.name)
+    named = msgspec.structs.replace(
+        product,
+        questions=tuple(
+            msgspec.structs.replace(q, variant=STOCK) if q.variant == other else q for q in product.questions
+        ),
+    )
+    assert choose_winner(named, is_layered=False, without=()) == winner
 
 
 def test_the_sweep_does_not_run_under_what_dropped_out() -> None:
@@ -64,7 +80,7 @@ def test_the_sweep_does_not_run_under_what_dropped_out() -> None:
         key=lambda q: -(q.verdict.effect_ratio or 0.0),
     )
     first, second, *_ = (q.variant for q in ranking)
-    assert choose_winner(product, without={first}).name == second
-    none = choose_winner(product, without={q.variant for q in ranking})
+    assert choose_winner(product, is_layered=False, without={first}).name == second
+    none = choose_winner(product, is_layered=False, without={q.variant for q in ranking})
     assert none.name == product.reference
     assert none.reason == f"what is proven to be faster dropped out on {product.workload}"

@@ -44,19 +44,19 @@ def run_scaling(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     run_experiment(store.scaling, tuned=store.read_record().tuned, home=ready.home, load=ready.load, ui=ui)
 
 
-def choose_winner(comparison: Comparison, *, without: Collection[str]) -> Winner:
-    """Return the fastest variant that is proven to be faster than stock on a workload; stock where none is proven.
+def choose_winner(comparison: Comparison, *, is_layered: bool, without: Collection[str]) -> Winner:
+    """Return the fastest variant that is proven to be faster than the reference on a workload; the reference where none is.
 
-    Where no variant is called stock, or stock dropped out, the reference stands for it.
+    Of a derived set whose layers are left out in turn, which is the reference, it is the whole set or stock.
 
     Args:
         comparison: On the workload.
+        is_layered: Whether it is of such a set.
         without: The variants that dropped out: the sweep would fail under them, however fast they were before.
     """
     asked = {q.variant: q.verdict for q in comparison.questions if q.metric == comparison.primary}
     base = comparison.reference
-    if STOCK in asked:
-        # Layers are taken out of a derived set, which then is the reference.
+    if is_layered and STOCK in asked:
         asked, base = {comparison.reference: invert_verdict(asked[STOCK])}, STOCK
     faster = {
         variant: verdict.effect_ratio or 0.0 for variant, verdict in asked.items() if verdict.kind is VerdictKind.FASTER
@@ -125,4 +125,6 @@ def _find_winner(store: RecordStore, record: StudyRecord) -> Winner:
         return Winner(name=None, reason="nothing was compared")
     sequential = SequentialComparison(record, experiment)
     sequential.take_finished(store)
-    return choose_winner(sequential.compare_workload(workload.name), without=record.refused_variants)
+    is_layered = record.tuned is not None and record.tuned.is_layered
+    comparison = sequential.compare_workload(workload.name)
+    return choose_winner(comparison, is_layered=is_layered, without=record.refused_variants)
