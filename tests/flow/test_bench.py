@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgdyno.conduct.derived_variants import choose_design, classify_load, describe_tuned, make_variants, with_scaling
+from pgdyno.conduct.derived_variants import (
+    choose_design,
+    classify_load,
+    describe_tuned,
+    list_fixed,
+    make_variants,
+    with_scaling,
+)
 from pgdyno.conduct.study import PlannedStudy, draft_record
 from pgdyno.errors import SpecError
 from pgdyno.flow.compose_bench import Goal, choose_goal, compose_study
@@ -132,6 +139,13 @@ def test_quick_is_about_the_workload_that_writes_most() -> None:
 )
 def test_settings_are_derived_for_the_load(scripts: tuple[str, ...], expected: WorkloadClass) -> None:
     assert classify_load(plan_study(compose(*scripts), MACHINE)) is expected
+
+
+def test_a_setting_of_the_users_is_not_tried_in_whatever_case_they_write_it() -> None:
+    fixed = list_fixed(compose(server={"settings": {"Shared_Buffers": "256MB"}}), 18)
+    chosen = choose_trial_set(derive(make_subject(), fixed=fixed), fixed=fixed, refused={})
+    assert "shared_buffers" not in chosen.settings()
+    assert "--set" in chosen.left_out["shared_buffers"]
 
 
 def test_stock_is_the_reference_and_derived_sets_what_is_tried() -> None:

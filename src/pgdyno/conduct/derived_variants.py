@@ -19,6 +19,7 @@ from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import with_scaling
+from pgdyno.plan.variants import with_canonical_names
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.host.tunables import read_tunables
@@ -110,7 +111,7 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     home, installation, machine = ready.home, ready.installation, ready.machine
     seen = read_tunables(home.root, None if home.wal is None else home.wal.parent)
     planned = plan_study(study, machine, load_budget_s=budget.load_s)
-    fixed = {name: show_value(value) for name, value in study.server.settings.items()}
+    fixed = list_fixed(study, installation.facts.major)
     wishes = LoadHints(workload=classify_load(planned))
     subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned))
     subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
@@ -138,6 +139,11 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
         short_pools=tuple(error for error in errors.values() if isinstance(error, ShortPoolError)),
         why_paired=why_paired if chosen.layers else None,
     )
+
+
+def list_fixed(study: Study, major: int) -> dict[str, str]:
+    """Return the settings that a study gives to stock as well, under the names that derived settings have."""
+    return {name: show_value(value) for name, value in with_canonical_names(study.server.settings, major).items()}
 
 
 def choose_design(

@@ -160,10 +160,10 @@ def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
 def _make_variant(study: Study, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
     base = study.server
     server = find_server(base, spec.server)
-    changed = _with_canonical_names(spec.settings, major)
+    changed = with_canonical_names(spec.settings, major)
     return Variant(
         name=spec.title,
-        server=msgspec.structs.replace(server, settings={**_with_canonical_names(base.settings, major), **changed}),
+        server=msgspec.structs.replace(server, settings={**with_canonical_names(base.settings, major), **changed}),
         changed=changed,
         sysctl={name: str(value) for name, value in spec.sysctl.items()},
         scale=spec.scale,
@@ -181,7 +181,7 @@ def _make_variant(study: Study, spec: VariantSpec, levels: dict[str, str], major
     )
 
 
-def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> dict[str, SettingValue]:
+def with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> dict[str, SettingValue]:
     """Return the settings under the server's spelling, so that `Work_Mem` and `work_mem` are the same setting."""
     from pgdyno.facts.gucs import find_guc  # noqa: PLC0415 - as above
 
