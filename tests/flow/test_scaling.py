@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.conduct.client_sweep import choose_winner
+from pgdyno.conduct.client_sweep import begin_scaling, choose_winner
+from pgdyno.conduct.study import PlannedStudy, create_record, draft_record
+from pgdyno.conduct.ui import Ui
+from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import DERIVED, STOCK
+from pgdyno.record.types import ServerFacts
+from pgdyno.spec.read import parse_study, read_study
 from tests.report.build_comparison import build_paired, build_product
 from tests.report.build_derived import build_derived, build_layers
+
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 * 1024**3, disk_free_bytes=90 * 1024**3)
+
+
+class Quiet(Ui):
+    """Shows nothing."""
 
 
 def comparison_of(workload: str, *, is_hard: bool = False) -> Comparison:
@@ -71,6 +85,22 @@ def test_a_variant_of_the_users_named_stock_is_one_of_several() -> None:
         ),
     )
     assert choose_winner(named, is_layered=False, without=()) == winner
+
+
+def test_the_study_of_the_sweep_reads_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "mine.sql").write_text("SELECT 1;\n")
+    text = '[[workload]]\nname = "mine"\nscripts = ["mine.sql"]\n[scaling]\n'
+    study = parse_study(text, source="a test", folder=tmp_path)
+    planned = PlannedStudy(study=study, plan=plan_study(study, MACHINE), scaling=None)
+    server = ServerFacts(version="18.6", version_num=180006, bindir="/bin")
+    store = RecordStore(tmp_path / "record")
+    create_record(store, draft_record(planned, name="bench", server=server))
+    store.keep_scripts(planned.plan)
+    begin_scaling(store, machine=MACHINE, facts=server, ui=Quiet())
+    moved = store.path.rename(tmp_path / "moved") / "clients"
+    (script,) = read_study(moved / "study.toml").workload[0].weighted_scripts
+    assert Path(script[0]).is_relative_to(moved)
+    assert Path(script[0]).read_text() == "SELECT 1;\n"
 
 
 def test_the_sweep_does_not_run_under_what_dropped_out() -> None:

@@ -89,8 +89,7 @@ def begin_scaling(
     record = store.read_record()
     winner = _find_winner(store, record)
     variant = next((each for each in record.study.variant if each.title == winner.name), None)
-    places = store.locate_scripts(record.plan)
-    study = make_client_sweep(record.study, record.plan, scripts=places, variant=variant)
+    study = make_client_sweep(record.study, record.plan, scripts=store.locate_scripts(record.plan), variant=variant)
     plan = plan_sweep(study, record.plan, machine)
     if winner.name is not None:
         chosen = Choice(name="settings", value=winner.name, reason=winner.reason)
@@ -111,7 +110,11 @@ def begin_scaling(
         wants_card=False,
     )
     store.scaling.remove_incomplete()
-    store.scaling.create(following, study_toml=format_pinned(study, plan, scripts=places))
+    copies = store.scaling.name_copies(following)
+    store.scaling.create(following, study_toml=format_pinned(study, plan, scripts=copies))
+    # Its study names copies of its own: they are there also where it is interrupted before its first trial.
+    store.scaling.keep_scripts(plan)
+    store.scaling.keep_init(store.keep_init(study.data))
     loads = study.sweep[0].levels
     why = "" if winner.name is None else f" with {winner.name} settings ({winner.reason})"
     line = f"scaling with clients: {loads[0]} to {loads[-1]} clients on {study.workload[0].name}{why}"
