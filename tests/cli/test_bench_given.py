@@ -417,7 +417,7 @@ def test_more_wal_than_allowed_ends_the_study(cluster: Cluster, bench: Bench) ->
     assert "of WAL, more than the study may have it write" in stopped.stderr
     assert "the bound is 1 MB" in stopped.stderr
     assert [name for name in databases(cluster) if name.endswith("_run")] == []
-    resumed = run(bench, "resume")
+    resumed = run(bench, "resume", "--allow", "wal=1GB")
     assert resumed.returncode == 0, resumed.stderr
     for word in ("wal=1", "wal=-1GB", "wal=many"):
         refused = run(bench, "bench", "--dsn", uri(cluster), "--allow", word)

@@ -13,6 +13,7 @@ from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.study import DataSpec
 from tests.given import RECORDS
 
+GB = 1024.0**3
 BUSY, WRITES = Allowed(is_busy=True), Allowed(writes="app")
 
 
@@ -27,10 +28,26 @@ def record(*, is_busy: bool = False, may_write: bool = False) -> StudyRecord:
 
 
 def test_what_was_allowed_is_allowed_again() -> None:
-    for one in (None, NOTHING):
-        assert allowed_again(record(), one) == NOTHING
-        assert allowed_again(record(is_busy=True), one) == BUSY
-        assert allowed_again(record(may_write=True), one) == WRITES
+    assert allowed_again(record()) == NOTHING
+    assert allowed_again(record(is_busy=True)) == BUSY
+    assert allowed_again(record(may_write=True)) == WRITES
+
+
+@pytest.mark.parametrize("began", [GB, 200 * GB])
+def test_a_bound_holds_until_another_is_set(began: float) -> None:
+    bounded = msgspec.structs.replace(record(), allowed_data_bytes=began, allowed_wal_bytes=began)
+    again = allowed_again(bounded, BUSY)
+    assert (again.most_data_bytes, again.most_wal_bytes) == (began, began)
+    for bound in (2 * GB, 100 * GB):
+        again = allowed_again(bounded, Allowed(wal_bytes=bound))
+        assert (again.most_data_bytes, again.most_wal_bytes) == (began, bound)
+        again = allowed_again(bounded, Allowed(data_bytes=bound))
+        assert (again.most_data_bytes, again.most_wal_bytes) == (bound, began)
+
+
+def test_without_a_bound_there_is_one() -> None:
+    again = allowed_again(record())
+    assert (again.most_data_bytes, again.most_wal_bytes) == (50 * GB, 50 * GB)
 
 
 def test_a_server_may_have_become_busy_and_writes_are_not_added() -> None:

@@ -158,7 +158,7 @@ def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
     Raises:
         SpecError: Something else was named, or one thing twice, or no server of the user's.
     """
-    from pgdyno.spec.allowed import DEFAULT_DATA_BYTES, DEFAULT_WAL_BYTES, Allowed  # noqa: PLC0415 - --help needs no types
+    from pgdyno.spec.allowed import Allowed  # noqa: PLC0415 - --help needs no types
 
     if words and dsn is None:
         raise SpecError("--allow goes with a given server", hint="name it with --dsn, or run a study that names one")
@@ -166,7 +166,7 @@ def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
     if repeated := next((what for what in named if named.count(what) > 1), None):
         raise SpecError(f"--allow {repeated} comes twice", hint="give it once")
     is_busy, writes = False, None
-    most_bytes = {"wal": DEFAULT_WAL_BYTES, "data": DEFAULT_DATA_BYTES}
+    most_bytes: dict[str, float | None] = {"wal": None, "data": None}
     for word in words or []:
         what, _, name = word.partition("=")
         if word == "busy":

@@ -374,6 +374,8 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the user said that the load may write to the database that they named."""
     allowed_data_bytes: float | None = None
     """What pgdyno's own databases may take in a server of the user's; None in older records and for pgdyno's own servers."""
+    allowed_wal_bytes: float | None = None
+    """WAL that a server of the user's may write while the study runs; None in older records and for pgdyno's own servers."""
     load_host: HostFacts | None = None
     """The machine that made the load, where it is not the server's own, or where nobody knows that; of several, the first."""
     load_hosts: tuple[LoadHostFacts, ...] = ()

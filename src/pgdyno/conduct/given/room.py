@@ -35,10 +35,10 @@ def check_room(planned: PlannedStudy, ready: ReadyServer, allowed: Allowed) -> N
     if kept_bytes:
         detail += f"; earlier studies have loaded {format_bytes(kept_bytes)}"
     clean = ", drop what earlier studies have loaded with `pgdyno clean --dsn CONNINFO`" if kept_bytes else ""
-    if more_bytes + kept_bytes > allowed.data_bytes:
+    if more_bytes + kept_bytes > allowed.most_data_bytes:
         raise HostError(
             f"pgdyno's databases would take {format_bytes(more_bytes + kept_bytes)} in the server,"
-            f" more than the {format_bytes(allowed.data_bytes)} that they may",
+            f" more than the {format_bytes(allowed.most_data_bytes)} that they may",
             detail=detail,
             hint=f"use a smaller --scale{clean}, or set another bound with `--allow data=200GB`",
         )

@@ -149,12 +149,14 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
             refuse_second_study(address)
             # Where transactions share sessions, its name would stay with a session that others use.
             lock = None if seen.has_pooled_transactions else stack.enter_context(closing(StudyLock(address)))
-            wal_bound = bound_wal(address, allowed.wal_bytes)
+            wal_bound = bound_wal(address, allowed.most_wal_bytes)
             if not wal_bound.is_known:
                 ui.say(
                     "this role may not know how much WAL the server writes: the study does not end at any amount of it"
                 )
-            bounds = [wal_bound] if data.database is not None else [wal_bound, bound_data(address, allowed.data_bytes)]
+            bounds = (
+                [wal_bound] if data.database is not None else [wal_bound, bound_data(address, allowed.most_data_bytes)]
+            )
             ready = _make_ready(
                 seen, address, lock, load_host, bounds, data=data, may_write=may_write, host=host, machine=machine
             )

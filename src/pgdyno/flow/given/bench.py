@@ -207,7 +207,8 @@ def begin_given_record(
             given=ready.seen,
             is_busy_allowed=allowed.is_busy,
             are_writes_allowed=allowed.writes is not None,
-            allowed_data_bytes=allowed.data_bytes,
+            allowed_data_bytes=allowed.most_data_bytes,
+            allowed_wal_bytes=allowed.most_wal_bytes,
             load_host=ready.load_host,
             load_hosts=() if ready.load is None else ready.load.hosts,
         ),
@@ -244,20 +245,23 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
     return report_step(store, ui)
 
 
-def allowed_again(record: StudyRecord, allowed: Allowed | None = None) -> Allowed:
-    """Return what the user allowed when a record began; a server may have become busy since, and be allowed now.
+def allowed_again(record: StudyRecord, allowed: Allowed = NOTHING) -> Allowed:
+    """Return what the user allowed when a record began, with other bounds where they say so now.
+
+    A server may have become busy since, and be allowed now.
 
     Raises:
         SpecError: Writes are allowed now, and were not when it began.
     """
     writes = record.study.data.database if record.are_writes_allowed else None
-    data_bytes = max((allowed or NOTHING).data_bytes, record.allowed_data_bytes or 0.0)
-    if allowed is None:
-        return Allowed(is_busy=record.is_busy_allowed, writes=writes, data_bytes=data_bytes)
     if allowed.writes is not None and writes is None:
         raise SpecError("the trials so far only read the database", hint="begin a new study to write to it")
-    is_busy = allowed.is_busy or record.is_busy_allowed
-    return msgspec.structs.replace(allowed, is_busy=is_busy, writes=writes, data_bytes=data_bytes)
+    return Allowed(
+        is_busy=allowed.is_busy or record.is_busy_allowed,
+        writes=writes,
+        wal_bytes=record.allowed_wal_bytes if allowed.wal_bytes is None else allowed.wal_bytes,
+        data_bytes=record.allowed_data_bytes if allowed.data_bytes is None else allowed.data_bytes,
+    )
 
 
 def _ask(study: Study, experiment: Experiment | None, ready: ReadyServer, ui: Ui) -> None:
