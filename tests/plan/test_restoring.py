@@ -83,6 +83,28 @@ def test_warming_waits_for_the_disk_or_for_the_cpus_of_those_who_read() -> None:
         assert between.warm_s == pytest.approx(warm_s), name
 
 
+def test_scripts_and_caches_of_variants_count_as_those_of_the_study() -> None:
+    writes = plan_for({"scale": LARGE}).between
+    reads = plan_for({"scale": LARGE}, workload="select-only").between
+    cold = plan_for({"scale": LARGE}, trials={"cache": "cold"}).between
+    both = [{"name": "r", "scripts": ["select-only"]}, {"name": "w", "scripts": ["tpcb-like"]}]
+    reading = [{"name": "a", "scripts": ["select-only"]}, {"name": "b", "scripts": ["select-only@2"]}]
+    paired = {"design": "paired"}
+    rows = [
+        ("select-only", "warm", both, writes),
+        ("tpcb-like", "warm", both, writes),
+        ("tpcb-like", "warm", reading, reads),
+        ("select-only", "warm", [{"name": "as it is"}, both[1]], writes),
+        ("tpcb-like", "warm", [{"name": "as it is"}, both[0]], writes),
+        ("tpcb-like", "cold", [{"name": "c"}, {"name": "w", "cache": "warm"}], writes),
+        ("tpcb-like", "warm", [{"name": "c", "cache": "cold"}, {"name": "a", "cache": "asis"}], cold),
+    ]
+    for workload, cache, variants, expected in rows:
+        trials = {"cache": cache}
+        plan = plan_for({"scale": LARGE}, workload=workload, trials=trials, variant=variants, experiment=paired)
+        assert plan.between == expected, (workload, cache, variants)
+
+
 def test_a_copy_of_data_that_memory_holds_goes_at_the_rate_of_writing() -> None:
     small = plan_for({"scale": SMALL}).between
     assert small is not None

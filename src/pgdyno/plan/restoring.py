@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.room import predict_loaded_bytes
 from pgdyno.plan.types import Between, Machine, PlannedWorkload
 from pgdyno.spec.study import READING_SCRIPTS, RestorePolicy, Study
@@ -53,12 +54,18 @@ class _Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predict_between(
-    study: Study, workloads: Sequence[PlannedWorkload], machine: Machine, *, size_bytes: float
+    study: Study,
+    variants: Sequence[Variant],
+    workloads: Sequence[PlannedWorkload],
+    machine: Machine,
+    *,
+    size_bytes: float,
 ) -> Between:
     """Predict the seconds between the loads of two trials, by the study's restoring policy.
 
     Args:
         study: The study as requested.
+        variants: Its variants, which may have scripts and caches of their own; empty without a comparison.
         workloads: Its loads.
         machine: What its disk does, if that is known.
         size_bytes: Size of the largest cluster.
@@ -70,8 +77,12 @@ def predict_between(
     # A folder that is empty gets the WAL that loading left, too; later ones have its files already.
     whole_bytes = predict_loaded_bytes(round(size_bytes))
     copy_s = whole_bytes / rates.write + (0.0 if is_held else whole_bytes / rates.read)
-    warm_s = _predict_warm_s(study, machine, rates, size_bytes, is_held=is_held)
-    changed_s = _predict_changed_s(study, workloads, rates, size_bytes)
+    # What the load asks for is read within the load, unless the caches are warm.
+    is_warmed = CacheState.WARM in (
+        {variant.cache or study.trials.cache for variant in variants} or {study.trials.cache}
+    )
+    warm_s = _predict_warm_s(machine, rates, size_bytes, is_held=is_held) if is_warmed else 0.0
+    changed_s = _predict_changed_s(study, rates, size_bytes) if _is_written(variants, workloads) else 0.0
     match policy:
         case RestorePolicy.COPY if is_held:
             restore_s = size_bytes / rates.write
@@ -111,22 +122,24 @@ def _predict_compare_s(machine: Machine, rates: _Rates, size_bytes: float) -> fl
     return 2 * size_bytes / min(rates.read, cpus * _COMPARED_BYTES_PER_CPU_S)
 
 
-def _predict_warm_s(study: Study, machine: Machine, rates: _Rates, size_bytes: float, *, is_held: bool) -> float:
+def _predict_warm_s(machine: Machine, rates: _Rates, size_bytes: float, *, is_held: bool) -> float:
     """Predict the seconds for reading all data into the server: the disk's or the CPUs', whichever takes longer."""
-    if study.trials.cache is not CacheState.WARM:
-        # What the load asks for is read within the load.
-        return 0.0
     cpus = min(_IO_WORKERS, machine.cpu_count) if machine.version_major >= _SHARED_READING_MAJOR else 1
     if is_held:
         return size_bytes / (cpus * _WARMED_HELD_BYTES_PER_CPU_S)
     return size_bytes / min(rates.read, cpus * _WARMED_READ_BYTES_PER_CPU_S)
 
 
-def _predict_changed_s(study: Study, workloads: Sequence[PlannedWorkload], rates: _Rates, size_bytes: float) -> float:
-    """Predict the seconds for writing the pages that a trial changes, which lie here and there; 0 if no load writes."""
-    scripts = {name for workload in workloads for name, _ in workload.scripts}
-    if scripts <= READING_SCRIPTS:
-        return 0.0
+def _is_written(variants: Sequence[Variant], workloads: Sequence[PlannedWorkload]) -> bool:
+    """Return whether any load writes: that of a variant with scripts of its own, or a workload, where any variant runs it."""
+    loads = [variant.scripts for variant in variants if variant.scripts]
+    if not variants or len(loads) < len(variants):
+        loads += [workload.scripts for workload in workloads]
+    return not {name for load in loads for name, _ in load} <= READING_SCRIPTS
+
+
+def _predict_changed_s(study: Study, rates: _Rates, size_bytes: float) -> float:
+    """Predict the seconds for writing the pages that a trial changes, which lie here and there."""
     changed_pages = _CHANGED_PAGES_PER_S * (study.trials.duration_s + study.trials.warm_up_s)
     # So many that hardly a piece is left out are written from beginning to end.
     return min(changed_pages / rates.write_pages_per_s, size_bytes / rates.write)

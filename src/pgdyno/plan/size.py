@@ -120,7 +120,7 @@ def plan_size(
         largest_bytes=round(largest * bytes_per_scale),
         to_load_bytes=sum(predict_loaded_bytes(round(each * bytes_per_scale)) for each in to_load),
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / LOAD_BYTES_PER_S for each in to_load),
-        between=predict_between(study, workloads, machine, size_bytes=largest * bytes_per_scale),
+        between=predict_between(study, variants, workloads, machine, size_bytes=largest * bytes_per_scale),
     )
 
 
