@@ -67,6 +67,33 @@ def test_the_file_that_makes_the_data_is_looked_up_beside_the_study(tmp_path: Pa
     assert parse_study(format_study(study), source="again", folder=Path("/")) == study
 
 
+def test_folders_of_programs_are_looked_up_beside_the_study(tmp_path: Path) -> None:
+    text = """
+        [server]
+        kind = "local"
+        bindir = "pg/bin"
+        [[workload]]
+        name = "select-only"
+    """
+    servers = {
+        "pg/bin": str(tmp_path / "pg/bin"),
+        "/pg/bin": "/pg/bin",
+        "~/pg": "~/pg",
+        "embedded": "embedded",
+        "15": "15",
+    }
+    variants = "".join(f'[[variant]]\nserver = "{named}"\n' for named in servers)
+    study = parse_study(text + variants, source="s", folder=tmp_path)
+    assert study.server.bindir == str(tmp_path / "pg/bin")
+    assert {variant.title: variant.server for variant in study.variant} == {
+        f"server={named}": found for named, found in servers.items()
+    }
+    axis = '[[sweep]]\nname = "server"\nlevels = ["pg/bin", 15, "~/pg"]\n'
+    swept = parse_study(text.replace("pg/bin", "~/pg/bin") + axis, source="s", folder=tmp_path)
+    assert swept.server.bindir == "~/pg/bin"
+    assert swept.sweep[0].levels == (str(tmp_path / "pg/bin"), 15, "~/pg")
+
+
 @given(
     scale=st.none() | st.integers(1, 1_000_000),
     fillfactor=st.integers(10, 100),

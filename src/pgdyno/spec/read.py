@@ -22,7 +22,8 @@ from pgdyno.spec.hosts import make_hosts
 from pgdyno.spec.initdb import is_in_whole_mb
 from pgdyno.spec.pooler import check_poolers
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
-from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
+from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec, ServerSpec, Study, WorkloadSpec
+from pgdyno.spec.table import SettingValue
 from pgdyno.spec.unused import check_used
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
 
@@ -36,6 +37,8 @@ class CommandUse(NamedTuple):
 
 APPLY_USE = CommandUse("to apply settings with", "--apply-with ./apply.sh")
 RESTORE_USE = CommandUse("to restore the data with", "--restore-command ./restore.sh")
+# What a variant or an axis may name by a folder.
+_OF_FOLDER = ("server", *OF_PLACE)
 # Command-line options whose name differs from the key.
 _OPTIONS = {
     "rate_tps": "--rate",
@@ -55,7 +58,7 @@ _OPTIONS = {
 
 
 def read_study(path: Path, *, is_here: bool = True, is_of_record: bool = False) -> Study:
-    """Read a study file, the user's or a shipped one, and make the paths of script files and of its command absolute.
+    """Read a study file, the user's or a shipped one, and make the paths of its files, folders and command absolute.
 
     Args:
         path: The file, or the name of a shipped study.
@@ -89,7 +92,7 @@ def parse_study(text: str, *, source: str, folder: Path, is_here: bool = True, i
     Args:
         text: The TOML text.
         source: Name of the study in errors.
-        folder: Folder for relative paths of script files.
+        folder: Folder for relative paths.
         is_here: As for `read_study`.
         is_of_record: As for `read_study`.
 
@@ -119,7 +122,7 @@ def make_study(
     Args:
         raw: Tables and keys.
         source: Name of the study in errors; for a command line, the command.
-        folder: Folder for relative paths of script files.
+        folder: Folder for relative paths.
         text: The TOML text, so that errors can name lines.
         is_here: As for `read_study`.
         is_of_record: As for `read_study`.
@@ -140,17 +143,8 @@ def make_study(
         if not is_in_whole_mb(size):
             message = f"wal_segment_size {size} is not a power of 2 from 1MB to 1GB - at `$.{path}`"
             raise _spec_error(message, text=text, source=source)
-    server = study.server
-    if server.apply is not None and is_here:
-        server = msgspec.structs.replace(server, apply=resolve_command(server.apply, folder, APPLY_USE))
-    data = study.data
-    if data.init is not None:
-        data = msgspec.structs.replace(data, init=str((folder / data.init).absolute()))
-    if data.wal_home is not None:
-        data = msgspec.structs.replace(data, wal_home=str((folder / data.wal_home).absolute()))
-    if data.restore_command is not None and is_here:
-        command = resolve_command(data.restore_command, folder, RESTORE_USE)
-        data = msgspec.structs.replace(data, restore_command=command)
+    server = _resolve_server(study.server, folder, is_here=is_here)
+    data = _resolve_data(study.data, folder, is_here=is_here)
     workloads = tuple(_resolve_workload(one, folder) for one in study.workload)
     variants = tuple(_resolve_variant(variant, folder) for variant in study.variant)
     sweeps = tuple(_resolve_levels(sweep, folder) for sweep in study.sweep)
@@ -166,6 +160,25 @@ def _list_segments(study: Study) -> Iterator[tuple[str, str]]:
     for number, axis in enumerate(study.sweep):
         if axis.name == "wal_segment_size":
             yield from ((f"sweep[{number}].levels", str(level)) for level in axis.levels)
+
+
+def _resolve_server(server: ServerSpec, folder: Path, *, is_here: bool) -> ServerSpec:
+    if server.bindir is not None:
+        server = msgspec.structs.replace(server, bindir=_resolve_programs(server.bindir, folder))
+    if server.apply is not None and is_here:
+        server = msgspec.structs.replace(server, apply=resolve_command(server.apply, folder, APPLY_USE))
+    return server
+
+
+def _resolve_data(data: DataSpec, folder: Path, *, is_here: bool) -> DataSpec:
+    places = {
+        key: str((folder / named).absolute())
+        for key in ("init", "wal_home")
+        if (named := getattr(data, key)) is not None
+    }
+    if data.restore_command is not None and is_here:
+        places["restore_command"] = resolve_command(data.restore_command, folder, RESTORE_USE)
+    return msgspec.structs.replace(data, **places)
 
 
 def _resolve_workload(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
@@ -190,23 +203,29 @@ def _resolve_variant(variant: VariantSpec, folder: Path) -> VariantSpec:
 
 
 def _resolve_places(variant: VariantSpec, folder: Path) -> VariantSpec:
-    named = {key: place for key in OF_PLACE if (place := getattr(variant, key)) is not None}
-    if not named:
-        return variant
-    # It is called what the user wrote.
+    named = {key: place for key in _OF_FOLDER if (place := getattr(variant, key)) is not None}
     places = {key: _resolve_place(key, place, folder) for key, place in named.items()}
-    return msgspec.structs.replace(variant, name=variant.title, **places)
+    # It is called what the user wrote.
+    return variant if places == named else msgspec.structs.replace(variant, name=variant.title, **places)
 
 
 def _resolve_levels(sweep: SweepSpec, folder: Path) -> SweepSpec:
-    if sweep.name not in OF_PLACE:
+    if sweep.name not in _OF_FOLDER:
         return sweep
-    levels = tuple(_resolve_place(sweep.name, str(level), folder) for level in sweep.levels)
+    levels = tuple(_resolve_place(sweep.name, level, folder) for level in sweep.levels)
     return msgspec.structs.replace(sweep, levels=levels)
 
 
-def _resolve_place(key: str, named: str, folder: Path) -> str:
-    return named if (key, named) == ("wal_home", WITH_DATA) else str((folder / named).absolute())
+def _resolve_place(key: str, named: SettingValue, folder: Path) -> SettingValue:
+    text = str(named)
+    if key == "server":
+        return named if text == "embedded" or (text.isascii() and text.isdigit()) else _resolve_programs(text, folder)
+    return named if (key, text) == ("wal_home", WITH_DATA) else str((folder / text).absolute())
+
+
+def _resolve_programs(named: str, folder: Path) -> str:
+    # The machine that it runs on knows whose home ~ is.
+    return named if named.startswith("~") else str((folder / named).absolute())
 
 
 def resolve_command(text: str, folder: Path, use: CommandUse) -> str:

@@ -101,7 +101,7 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
         kind: `embedded` is the one that pgdyno ships; `local` is installed on this machine; `given` is a server of
             yours, which pgdyno reaches by a connection string and does not start.
         version: Major version of a local installation, such as 15; found in the distributions' usual places.
-        bindir: Folder with postgres, initdb and pgbench of a local installation.
+        bindir: Folder with postgres, initdb and pgbench of a local installation. A relative path starts at the study file's folder.
         port: Also listen on 127.0.0.1 at this port, so that the server can be observed; absent: only a private socket. With load
             hosts, the server listens at this port for them, too; absent: at a free one.
         address: A name or an IP address by which load hosts reach the machine of pgdyno's own server; absent: the address that ssh
