@@ -185,6 +185,19 @@ def test_files_are_variants(tmp_path: Path) -> None:
     assert titles(compare("b/tuned.conf", "stock", folder=tmp_path)) == ["tuned.conf", "stock"]
 
 
+def test_odd_names_of_files_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "a\tb.conf").write_text("work_mem = 8MB\n")
+    (tmp_path / "a\nb.sql").write_text("SELECT 1;\n")
+    assert titles(compare("a\tb.conf", folder=tmp_path)) == ["stock", "a\\tb.conf"]
+    assert titles(compare(folder=tmp_path, script=["a\nb.sql", "select-only"])) == ["a\\nb.sql", "select-only"]
+    study = compare(folder=tmp_path, home=["x\ty", "z"])
+    assert titles(study) == ["home=x\\ty", "home=z"]
+    assert list_places(study)[0] == Place(str(tmp_path / "x\ty"))
+    planned = plan_experiment(sweep("home=/a\tb,/c", "clients=1,2"), version_major=18)
+    assert planned is not None
+    assert planned.variants[0].name == "clients=1, home=/a\\tb"
+
+
 def test_a_thing_compared_with_itself_is_numbered_and_known_as_such(tmp_path: Path) -> None:
     (tmp_path / "a.conf").write_text("work_mem = 8MB\n")
     for study, names in (

@@ -16,6 +16,7 @@ from pgdyno.spec.conf import read_conf
 from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import LOADING, Study
+from pgdyno.spec.table import make_printable
 from pgdyno.spec.variant import LOAD_HOSTS, VariantSpec, make_variant
 
 # Trials of a restart-only comparison: many short ones, because longer trials vary as much.
@@ -245,7 +246,7 @@ def _read_variants(texts: Sequence[str], folder: Path) -> list[VariantSpec]:
             continue
         # Files of one name in two folders are called by their places.
         title = name if names.count(name) == texts.count(text) else text
-        made.append(VariantSpec(name=title, settings=read_conf(text, folder)))
+        made.append(VariantSpec(name=make_printable(title), settings=read_conf(text, folder)))
     return made
 
 
@@ -271,7 +272,7 @@ def _read_option(option: str, text: str, folder: Path) -> VariantSpec:
             case "initdb":
                 return with_choices(VariantSpec(), read_choices(parse_pairs(said, text)))
             case "script":
-                return VariantSpec(name=text, scripts=(text,))
+                return VariantSpec(name=make_printable(text), scripts=(text,))
             case "server":
                 return make_variant({option: read_server(said, text, folder)})
             case _:

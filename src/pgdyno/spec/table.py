@@ -61,6 +61,11 @@ def check_setting_name(name: str) -> None:
         raise ValueError(f"settings {name} may hold a password, which must not get into a record")
 
 
+def make_printable(text: str) -> str:
+    """Return a text as one line, in which other characters, such as tabs in the name of a file, are escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def check_range(name: str, value: int, low: int, high: int) -> None:
     """Refuse a value outside [low, high].
 

@@ -20,6 +20,7 @@ from pgdyno.spec.table import (
     check_range,
     check_setting_name,
     check_share,
+    make_printable,
     split_weight,
 )
 from pgdyno.units import parse_seconds
@@ -123,6 +124,8 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         for key in ("server", *OF_PLACE):
             if isinstance(named := getattr(self, key), str) and not named.strip():
                 raise ValueError(f"{key} is empty")
+            if isinstance(named, str) and "\0" in named:
+                raise ValueError(f"{key} {named!r} is no path")
 
     @property
     def title(self) -> str:
@@ -144,7 +147,8 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
             **self.settings,
             **self.sysctl,
         }
-        return ", ".join(f"{key}={show_value(value)}" for key, value in said.items() if value is not None) or "as it is"
+        words = ", ".join(f"{key}={show_value(value)}" for key, value in said.items() if value is not None)
+        return make_printable(words) or "as it is"
 
 
 class SweepSpec(StudyTable, frozen=True, kw_only=True):
