@@ -25,6 +25,7 @@ from pgdyno.spec.table import (
     QueryMode,
     SettingValue,
     StudyTable,
+    check_finite,
     check_range,
     check_setting_name,
     split_weight,
@@ -144,8 +145,9 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             )
         if self.version is not None and self.bindir is not None:
             raise ValueError("version and bindir name the same thing: give one")
-        for name in self.settings:
+        for name, value in self.settings.items():
             check_setting_name(name)
+            check_finite(f"settings {name}", value)
         if self.port is not None and not 1024 <= self.port <= 65535:
             raise ValueError(f"port {self.port} is not within 1024 to 65535")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import re
 
 import msgspec
@@ -59,6 +60,16 @@ def check_setting_name(name: str) -> None:
         raise ValueError(f"settings {name} is set by pgdyno for its own clusters")
     if name.lower() in SECRET_SETTINGS:
         raise ValueError(f"settings {name} may hold a password, which must not get into a record")
+
+
+def check_finite(name: str, value: SettingValue) -> None:
+    """Refuse a number that is infinite or none at all, which the JSON of a record cannot hold.
+
+    Raises:
+        ValueError: The value is refused.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} {value} is not finite: write it as text, '{value}'")
 
 
 def make_printable(text: str) -> str:

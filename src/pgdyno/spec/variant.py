@@ -17,6 +17,7 @@ from pgdyno.spec.table import (
     QueryMode,
     SettingValue,
     StudyTable,
+    check_finite,
     check_range,
     check_setting_name,
     check_share,
@@ -95,8 +96,9 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         """Check names and ranges."""
         if self.name is not None and not (self.name.strip() and self.name.isprintable()):
             raise ValueError(f"name {self.name!r} is not one line of text")
-        for name in self.settings:
+        for name, value in self.settings.items():
             check_setting_name(name)
+            check_finite(f"settings {name}", value)
             if is_sysctl(name):
                 # PostgreSQL would treat it as a setting of an extension, without effect.
                 raise ValueError(f"settings {name} is a kernel setting: move it to sysctl")
@@ -166,6 +168,8 @@ class SweepSpec(StudyTable, frozen=True, kw_only=True):
         """Refuse invalid levels."""
         if len(self.levels) > MOST_VARIANTS:
             raise ValueError(f"levels of {self.name}: {len(self.levels)} are more than {MOST_VARIANTS}")
+        for level in self.levels:
+            check_finite(f"levels of {self.name}:", level)
         try:
             titles = [make_variant({self.name: level}).title for level in self.levels]
         except ValueError as exc:
