@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pgdyno.errors import SpecError
 from pgdyno.flow.compare import compose_comparison, compose_sweep
+from pgdyno.flow.compose_bench import workload_tables
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.places import Place
@@ -189,6 +190,7 @@ def test_odd_names_of_files_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "a\tb.conf").write_text("work_mem = 8MB\n")
     (tmp_path / "a\nb.sql").write_text("SELECT 1;\n")
     assert titles(compare("a\tb.conf", folder=tmp_path)) == ["stock", "a\\tb.conf"]
+    assert workload_tables(["a\nb.sql"]) == [{"name": "a\\nb", "scripts": ["a\nb.sql"]}]
     assert titles(compare(folder=tmp_path, script=["a\nb.sql", "select-only"])) == ["a\\nb.sql", "select-only"]
     study = compare(folder=tmp_path, home=["x\ty", "z"])
     assert titles(study) == ["home=x\\ty", "home=z"]

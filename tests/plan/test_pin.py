@@ -35,6 +35,13 @@ def test_a_pinned_study_is_the_same_on_another_machine(raw: dict[str, object]) -
         assert f"# {choice.name} = {choice.value}: {choice.reason}\n" in text
 
 
+def test_a_choice_is_one_line_of_comment() -> None:
+    kept = {"max_slot_wal_keep_size": "20GB\n"}
+    asked = make_study({**OPEN, "server": {"standbys": 1, "settings": kept}}, source="test", folder=Path())
+    again = parse_study(format_pinned(asked, plan_study(asked, HERE), scripts={}), source="study.toml", folder=Path())
+    assert again.server.settings["max_slot_wal_keep_size"] == "20GB\n"
+
+
 def test_nothing_but_what_was_open_is_changed() -> None:
     asked = make_study({**OPEN, "data": {"scale": 7}}, source="test", folder=Path())
     plan = plan_study(asked, HERE)

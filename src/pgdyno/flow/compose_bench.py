@@ -12,6 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.minutes import Budget
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import BUILTIN_SCRIPTS, LOADING, Study
+from pgdyno.spec.table import make_printable
 
 
 class Goal(enum.Enum):
@@ -147,7 +148,8 @@ def workload_tables(workloads: list[str], *, default: Sequence[str] = BUILTIN_SC
     weighted = [text for text in workloads if "@" in text]
     plain = [text for text in workloads if "@" not in text] or ([] if weighted else list(default))
     tables: list[dict[str, object]] = [
-        {"name": text} if text == LOADING else {"name": Path(text).stem, "scripts": [text]} for text in plain
+        {"name": text} if text == LOADING else {"name": make_printable(Path(text).stem), "scripts": [text]}
+        for text in plain
     ]
     if weighted:
         tables.append({"name": "mixed", "scripts": weighted})

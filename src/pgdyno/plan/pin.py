@@ -13,6 +13,7 @@ from pgdyno.plan.plan import Plan, PlannedWorkload
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.spec.read import format_study
 from pgdyno.spec.study import DataSpec, Study, TrialsSpec, WorkloadSpec
+from pgdyno.spec.table import make_printable
 from pgdyno.spec.unused import without_unused
 from pgdyno.spec.variant import ExperimentSpec, VariantSpec
 
@@ -30,7 +31,8 @@ def format_pinned(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> st
     if plan.choices:
         head = [
             "# The study as it was run. These values were chosen for the machine and filled in:",
-            *(f"# {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices),
+            # Values of settings may have several lines.
+            *("# " + make_printable(f"{each.name} = {each.value}: {each.reason}") for each in plan.choices),
         ]
     return "\n".join([*head, "", format_study(pin_study(study, plan, scripts=scripts))])
 

@@ -26,6 +26,7 @@ from pgdyno.spec.table import (
     SettingValue,
     StudyTable,
     check_finite,
+    check_name,
     check_range,
     check_setting_name,
     split_weight,
@@ -242,8 +243,7 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check ranges and the scripts' form."""
-        if not self.name.strip():
-            raise ValueError("name is empty")
+        check_name(self.name)
         if self.parts:
             self._check_parts()
         elif not self.scripts and self.name not in (known := (*BUILTIN_SCRIPTS, LOADING)):

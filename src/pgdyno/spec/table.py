@@ -48,6 +48,16 @@ class CacheState(enum.Enum):
     """The server's buffers are empty; the kernel's cache has what restoring left there."""
 
 
+def check_name(name: str) -> None:
+    """Refuse the name of a variant or workload that is empty, or more than a line of printable text.
+
+    Raises:
+        ValueError: The name is refused.
+    """
+    if not (name.strip() and name.isprintable()):
+        raise ValueError(f"name {name!r} is not one line of text")
+
+
 def check_setting_name(name: str) -> None:
     """Refuse an invalid name, a setting that pgdyno's own servers need, or a secret.
 

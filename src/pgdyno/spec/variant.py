@@ -18,6 +18,7 @@ from pgdyno.spec.table import (
     SettingValue,
     StudyTable,
     check_finite,
+    check_name,
     check_range,
     check_setting_name,
     check_share,
@@ -94,8 +95,8 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check names and ranges."""
-        if self.name is not None and not (self.name.strip() and self.name.isprintable()):
-            raise ValueError(f"name {self.name!r} is not one line of text")
+        if self.name is not None:
+            check_name(self.name)
         for name, value in self.settings.items():
             check_setting_name(name)
             check_finite(f"settings {name}", value)
