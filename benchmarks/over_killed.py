@@ -140,7 +140,7 @@ class Killed:
         far = self.sshd.home / "pgdyno-on"
         unknown = [str(path) for path in far.glob("*") if str(path) != known]
         # Others may be at work, and be killed, too.
-        mine = [str(path) for path in Path(tempfile.gettempdir()).glob(f"pgdyno-ssh-{pid}-*")]
+        mine = [str(path) for path in Path(tempfile.gettempdir()).glob(f"pgdynossh-{pid}-*")]
         return [*unknown, *mine, *(str(path) for path in self.bench.folder.glob(".bringing-*"))]
 
     def call(self, *words: str) -> bool:

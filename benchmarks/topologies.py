@@ -294,7 +294,7 @@ def hold_outages(folder: Path, times: int) -> None:
     """Hold the times without service against those of another client that writes."""
     study = folder / "failover.toml"
     study.write_text(FAILOVER.format(times=times))
-    sockets = [folder / "home/work" / name for name in ("sockets", "socket1")]
+    sockets = [folder / "home/work" / name for name in ("sockets", "sock1")]
     hosts = ",".join(map(str, sockets))
     conninfo = f"host={hosts} port=5432 user=pgdyno dbname=postgres target_session_attrs=read-write"
     seen = folder / "other-client"

@@ -124,7 +124,7 @@ def test_root_follows_no_link_that_the_servers_account_puts_into_its_home() -> N
         (of_root := folder / "of-root").mkdir()
         (of_root / "kept").touch()
         home.sockets.rmdir()
-        for place in (home.sockets, home.work / "slot-1", home.work / "socket1", home.own_wal):
+        for place in (home.sockets, home.work / "slot-1", home.work / "sock1", home.own_wal):
             call_as(home.user, functools.partial(place.symlink_to, of_root))
         home.end_left_overs()
         assert [path.name for path in of_root.iterdir()] == ["kept"]

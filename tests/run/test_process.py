@@ -178,3 +178,21 @@ def test_ctrl_c_at_any_instant_leaves_no_rights_of_another_account() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert stopped
+
+
+@pytest.mark.parametrize(
+    ("mode", "inner_mode", "is_open"), [(0o755, 0o777, True), (0o755, 0o755, False), (0o700, 0o777, False)]
+)
+def test_another_account_gets_the_temporary_folder_that_it_may_enter(
+    mode: int, inner_mode: int, is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reachable_folder() as outer:
+        inner = outer / "inner"
+        inner.mkdir()
+        inner.chmod(inner_mode)
+        outer.chmod(mode)
+        monkeypatch.setattr("tempfile.tempdir", str(inner))
+        me = process.ServerUser(name="me", uid=os.geteuid(), gid=os.getegid())
+        assert me.temporary_folder == str(inner)
+        other = process.ServerUser(name="other", uid=os.geteuid() + 1, gid=os.getegid())
+        assert other.temporary_folder == (str(inner) if is_open else "/var/tmp")

@@ -133,7 +133,7 @@ class LoseSlot(Rounds):
         if not slices:
             return
         self.on_review = lambda _folder, _slices: None
-        sockets = self._home.work / "socket1"
+        sockets = self._home.work / "sock1"
         there = Address(host=str(sockets), port=5432, user="pgdyno")
         with sql.connect(there) as standby:
             standby.execute("ALTER SYSTEM SET primary_conninfo = 'host=/nowhere'")

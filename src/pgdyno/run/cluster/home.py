@@ -33,7 +33,7 @@ _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
 _POOLER = "pgbouncer"
 _SLOT = "slot-"
-_SLOT_SOCKETS = "socket"
+_SLOT_SOCKETS = "sock"
 _SCRIPTS = "scripts-"
 # Source: proc_pid_cwd(5), as for /proc/PID/exe.
 _REMOVED = " (deleted)"

@@ -49,7 +49,9 @@ class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def temporary_folder(self) -> str:
         """A folder for temporary files that the account may enter, as it often may not that of another's TMPDIR."""
-        return tempfile.gettempdir() if self.is_self else "/var/tmp"  # noqa: S108 - files of random names are made there
+        usual = Path(tempfile.gettempdir()).resolve()
+        is_open = usual.stat().st_mode & 0o003 == 0o003 and all(each.stat().st_mode & 0o001 for each in usual.parents)
+        return str(usual) if self.is_self or is_open else "/var/tmp"  # noqa: S108 - files of random names are made there
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,9 @@ import os
 import shutil
 from pathlib import Path
 
+# PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h.
+_FIRST_NAMESPACE = 0xEFFFFFFC
+
 
 def name_of_this_process(mark: str) -> str:
     """Return the prefix of the names of this process's folders.
@@ -29,5 +32,6 @@ def remove_stale_folders(parent: Path, mark: str) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read_namespace() -> int:
-    return Path("/proc/self/ns/pid").stat().st_ino
+def _read_namespace() -> str:
+    # Short, since some of the paths are those of sockets: 0 is the kernel's first namespace.
+    return f"{abs(Path('/proc/self/ns/pid').stat().st_ino - _FIRST_NAMESPACE):x}"

@@ -22,7 +22,7 @@ from pgdyno.run.host.log import LOG
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.spec.hosts import HostEntry
 
-_MARK = "pgdyno-ssh-"
+_MARK = "pgdynossh-"
 ANSWERS_WITHIN_S = 30.0
 SSH_FAILED = 255
 _OPTIONS = (

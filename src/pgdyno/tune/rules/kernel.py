@@ -186,7 +186,7 @@ def _put_overcommit(draft: Draft) -> None:
     committed = Known.measured("Committed_AS", kernel.committed_bytes, "bytes", "/proc/meminfo")
     pool = draft.decided.get(_NR_HUGEPAGES)
     pages = int(pool.value if pool else kernel.sysctls.get(_NR_HUGEPAGES, "0"))
-    ordinary = subject.memory.value - pages * kernel.huge_page_bytes
+    ordinary = max(1.0, subject.memory.value - pages * kernel.huge_page_bytes)
     # In whole percent, as the kernel takes it.
     ratio = min(100, math.floor(100 * (ordinary - reserve_bytes(subject) / 2) / ordinary))
     limit = ordinary * ratio / 100
