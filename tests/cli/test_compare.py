@@ -137,7 +137,7 @@ def test_the_final_look_is_made_when_the_planned_blocks_have_run(bench: Bench) -
     # Nothing can be decided: the verdicts would be false for one of 10,000 such studies, and ±0.1 % is out of reach.
     study = write_study(
         bench, 'name = "a"', 'name = "b"\nsettings = { work_mem = "4096kB" }', minutes=0.7, confidence="99.99%",
-        experiment='detect = "0.1%"\n', load=GENTLE,
+        experiment='design = "switchback"\ndetect = "0.1%"\n', load=GENTLE,
     )  # fmt: skip
     done = bench.run("run", study, "--out", "looked")
     assert done.returncode == 0, done.stderr
