@@ -167,8 +167,9 @@ def _claims(draft: Draft) -> dict[str, _Claim]:
 def _find_share(draft: Draft) -> float:
     """Find the share of the wanted memory beyond the least that undecided settings get; below 1 if memory is short.
 
-    It is a share with which the worst case fits, the largest but for the rest of a last huge page, or 0 if not even the
-    least fits. One share for all settings means that more memory reduces none of them, but for that rest.
+    It is the largest share with which the worst case fits, or 0 if not even the least fits; with huge pages, whose last one
+    is seldom full, a larger share may fit, too. One share for all settings means that more memory reduces none of them, but
+    for the rest of that page and for the workers that more memory brings.
     """
     claims, decided = _claims(draft), draft.values()
 
