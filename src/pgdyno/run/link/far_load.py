@@ -121,11 +121,13 @@ def make_folder() -> str:
                 "free some of it on that machine: `df -h`",
             )
         say("note", f"the transaction log was written to {parent}: {MEMORY_FOLDER} has no room")
-    for old in glob.glob(f"{parent}/{MARK}*"):  # noqa: PTH207
+    # A pid only means something in its namespace, which run/host/stale.py names alike.
+    own = f"-{abs(os.stat('/proc/self/ns/pid').st_ino - 0xEFFFFFFC):x}-"  # noqa: PTH116
+    for old in glob.glob(f"{parent}/{MARK}*{own}*"):  # noqa: PTH207
         pid = old[len(parent) + 1 + len(MARK) :].split("-")[0]
         if pid.isdigit() and not os.path.exists("/proc/" + pid):  # noqa: PTH110
             shutil.rmtree(old, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{MARK}{os.getpid()}-", dir=parent)
+    return tempfile.mkdtemp(prefix=f"{MARK}{os.getpid()}{own}", dir=parent)
 
 
 def find_room(folder: str) -> int:

@@ -34,11 +34,13 @@ WRITING = threading.Lock()
 def make_folder() -> str:
     """Make the private folder of the socket, and remove those of programs that were killed."""
     parent = tempfile.gettempdir()
-    for old in glob.glob(f"{parent}/{MARK}*"):  # noqa: PTH207
+    # A pid only means something in its namespace, which run/host/stale.py names alike.
+    own = f"-{abs(os.stat('/proc/self/ns/pid').st_ino - 0xEFFFFFFC):x}-"  # noqa: PTH116
+    for old in glob.glob(f"{parent}/{MARK}*{own}*"):  # noqa: PTH207
         pid = old[len(parent) + 1 + len(MARK) :].split("-")[0]
         if pid.isdigit() and not os.path.exists("/proc/" + pid):  # noqa: PTH110
             shutil.rmtree(old, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{MARK}{os.getpid()}-", dir=parent)
+    return tempfile.mkdtemp(prefix=f"{MARK}{os.getpid()}{own}", dir=parent)
 
 
 def send(number: int, word: bytes, data: bytes) -> None:
