@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
-from pgdyno.run.host.tree import Tree, find_block_device
+from pgdyno.run.host.tree import Tree, find_block_device, split_mounts
 
 # cgroup v1 writes "no limit" as a number near 2^63, rounded to pages.
 _NO_LIMIT = 1 << 60
@@ -62,10 +62,7 @@ def _groups(tree: Tree) -> Iterator[tuple[str, str]]:
 def _mounts(tree: Tree) -> dict[frozenset[str], str]:
     """Return the mount point of each hierarchy by its controllers; version 2 has the empty set."""
     found = {}
-    for line in (tree.read("proc/self/mountinfo") or "").split("\n"):
-        words = line.split(" ")
-        if "-" not in words:
-            continue
+    for words in split_mounts(tree.read("proc/self/mountinfo") or ""):
         separator = words.index("-")
         kind, options = words[separator + 1], words[separator + 3].split(",")
         if kind == "cgroup2":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from pathlib import Path
 
 import msgspec
@@ -20,7 +19,7 @@ from pgdyno.record.machine.preflight import LimitKind
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.topology import TOPOLOGY_FILES, read_topology
-from pgdyno.run.host.tree import bracketed, find_block_device
+from pgdyno.run.host.tree import bracketed, find_block_device, split_mounts
 
 # What guides on PostgreSQL tell to change, and what pgdyno itself derives.
 _KERNEL_SETTINGS = (
@@ -29,7 +28,6 @@ _KERNEL_SETTINGS = (
     *("vm.nr_hugepages", "vm.nr_overcommit_hugepages", "vm.zone_reclaim_mode", "vm.min_free_kbytes"),
     *("vm.vfs_cache_pressure", "kernel.numa_balancing", "kernel.sched_autogroup_enabled", "net.core.somaxconn"),
 )
-_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class LiveFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,12 +163,6 @@ def read_mount_words(*, host: Host = THIS_HOST) -> list[list[str]]:
     return split_mounts(os.fsdecode((host.root / "proc/self/mountinfo").read_bytes()))
 
 
-def split_mounts(text: str) -> list[list[str]]:
-    """Return the words of each mount in the text of a process's mountinfo."""
-    # The kernel writes any other character of a name as it is, and nothing for an empty source.
-    return [[_unescape(word) for word in line.split(" ")] for line in text.split("\n") if line]
-
-
 def list_facts_files() -> tuple[str, ...]:
     """Return the files whose texts show the facts of a machine, or patterns of their paths, for a capture of them."""
     return (
@@ -186,14 +178,6 @@ def list_facts_files() -> tuple[str, ...]:
 def _read_kernel_settings(root: Path) -> dict[str, str]:
     said = {name: _read_optional(root / "proc/sys", name.replace(".", "/")) for name in _KERNEL_SETTINGS}
     return {name: value for name, value in said.items() if value}
-
-
-def _unescape(word: str) -> str:
-    """Decode a word of mountinfo, in which blanks and the like are octal.
-
-    Source: Linux fs/proc_namespace.c, mangle().
-    """
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word)
 
 
 def _whole_device(root: Path, major_minor: str) -> str | None:

@@ -10,7 +10,7 @@ import re
 
 from pgdyno.record.machine.preflight import ClockFacts, CpuFacts, MemoryFacts, ProcessLimits
 from pgdyno.run.host.topology import parse_cpus
-from pgdyno.run.host.tree import Tree
+from pgdyno.run.host.tree import Tree, split_mounts
 
 _CPU = "sys/devices/system/cpu"
 _CLOCK = "sys/devices/system/clocksource/clocksource0"
@@ -103,7 +103,7 @@ def _read_boost(tree: Tree) -> bool | None:
 
 def _read_shm_size(tree: Tree) -> int | None:
     """Read the size limit of /dev/shm; None for the kernel's default, half of memory."""
-    mounts = [line.split() for line in (tree.read("proc/self/mountinfo") or "").splitlines()]
+    mounts = split_mounts(tree.read("proc/self/mountinfo") or "")
     # If several mounts cover each other, the last one is visible.
     options = next((words[-1] for words in reversed(mounts) if words[4:5] == ["/dev/shm"]), "")  # noqa: S108 - where it is
     match = _SIZE.search(options)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 _SWAPPED = str.maketrans("./", "/.")
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Tree:
@@ -77,6 +79,12 @@ class Tree:
         return self.path(name).exists()
 
 
+def split_mounts(text: str) -> list[list[str]]:
+    """Return the words of each mount in the text of a process's mountinfo."""
+    # The kernel writes any other character of a name as it is, and nothing for an empty source.
+    return [[_unescape(word) for word in line.split(" ")] for line in text.split("\n") if line]
+
+
 def find_block_device(root: Path, numbers: str) -> Path | None:
     """Return the folder of a block device in sysfs by its `major:minor`; None if sysfs does not show it.
 
@@ -103,3 +111,11 @@ def swap_dots(name: str) -> str:
     In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
     """
     return name.translate(_SWAPPED)
+
+
+def _unescape(word: str) -> str:
+    """Decode a word of mountinfo, in which blanks and the like are octal.
+
+    Source: Linux fs/proc_namespace.c, mangle().
+    """
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word)

@@ -54,10 +54,10 @@ def find_parent(pid: int) -> int | None:
 def list_group_files(groups: str, mounts: str) -> list[str]:
     """Return the files of limits from a process's control groups up to their mounts."""
     found = []
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):
         if " - cgroup" not in line:
             continue
-        mount = line.split()[4]
+        mount = line.split(" ")[4]
         for group in groups.splitlines():
             folder = mount + group.split(":", 2)[2].rstrip("/")
             while len(folder) >= len(mount):
@@ -68,10 +68,12 @@ def list_group_files(groups: str, mounts: str) -> list[str]:
 
 def look_at_disk(folder: str, mounts: str) -> dict[str, Any]:
     """Return what is below a folder that this account may not enter: room, devices, and the device's files."""
-    above = [line for line in mounts.splitlines() if (folder + "/").startswith(line.split()[4].rstrip("/") + "/")]
+    # The kernel writes any other character of a name as it is, and nothing for an empty source.
+    each = [line.split(" ") for line in mounts.split("\n") if line]
+    above = [words for words in each if (folder + "/").startswith(words[4].rstrip("/") + "/")]
     if not above:
         return {}
-    words = max(above, key=lambda line: len(line.split()[4])).split()
+    words = max(above, key=lambda words: len(words[4]))
     numbers, mount = words[2], words[4].replace("\\040", " ")
     room = None
     for path in (folder, mount):

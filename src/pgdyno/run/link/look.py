@@ -13,8 +13,9 @@ from pgdyno.record.machine.disk_facts import UNKNOWN_DISK, DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.samples.clock import ClockExchange
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.host.facts import LiveFacts, describe_disk, list_facts_files, read_host_facts, split_mounts
+from pgdyno.run.host.facts import LiveFacts, describe_disk, list_facts_files, read_host_facts
 from pgdyno.run.host.host import Host
+from pgdyno.run.host.tree import split_mounts
 from pgdyno.run.link import far_look
 from pgdyno.run.link.boot import SILENCE_S
 from pgdyno.run.link.far_program import FarProgram
