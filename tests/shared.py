@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pgdyno.run.cluster.home_mark import mark_home
+from pgdyno.run.host.stale import name_of_this_process
 
 _VARIABLE = "PGDYNO_TEST_SHARED"
 # Source: linux/fs.h and fs/ext4/ext4.h, FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and EXT4_TOPDIR_FL.
@@ -34,6 +35,11 @@ def open_shared_folder() -> Callable[[], None]:
         shutil.rmtree(folder)
 
     return remove
+
+
+def name_of_process(mark: str, pid: int) -> str:
+    """The prefix of the names of temporary folders that another process would make."""
+    return name_of_this_process(mark).replace(str(os.getpid()), str(pid), 1)
 
 
 def spread_folders(parent: Path) -> None:

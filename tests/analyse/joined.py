@@ -14,11 +14,12 @@ from pgdyno.record.samples.files import OsSamples
 from pgdyno.record.samples.rows import OsHeader
 from pgdyno.record.serverlog import AnyLogEvent
 from pgdyno.record.trial_data import TrialData
-from pgdyno.record.types import Dataset, RelationFact, TrialRecord, TrialStatus
+from pgdyno.record.types import Dataset, RelationFact, SettingFact, TrialRecord, TrialStatus
 from pgdyno.spec.table import QueryMode
 
 START_S, SECONDS, COUNT = 1000.0, 10.0, 10_000
 DEVICE = "vda"
+UNLOGGED = SettingFact(name="log_checkpoints", value="off", unit=None, boot_value="on", source="configuration file")
 _DATA = Path(__file__).parent.parent / "data" / "samples"
 _TICKS = 100
 

@@ -25,7 +25,7 @@ from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import UNSEEN_GAPS, ErrorFact, Gap, SettingFact, StudyRecord, TrialStatus
 from tests.analyse.experiments import in_round
-from tests.analyse.joined import COUNT, make_workload
+from tests.analyse.joined import COUNT, UNLOGGED, make_workload
 from tests.analyse.kept_causes import analyse_kept, list_names, right_of
 from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed
 from tests.rows import each_row
@@ -191,9 +191,6 @@ def test_only_clients_that_sleep_wait_for_themselves_where_nobody_saw_the_cpus()
     assert judge_unseen(idle, threads=threads, statements=["SELECT 1;"]).resource is Resource.UNKNOWN
     found = judge_unseen(idle, threads=threads, statements=[r"\sleep 10 ms", "SELECT 1;"])
     assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.LIKELY)
-
-
-UNLOGGED = SettingFact(name="log_checkpoints", value="off", unit=None, boot_value="on", source="configuration file")
 
 
 @pytest.mark.parametrize(("gaps", "settings"), [(UNSEEN_GAPS, ()), ((), (UNLOGGED,))])

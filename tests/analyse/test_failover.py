@@ -114,7 +114,7 @@ def test_several_failovers_have_an_interval_and_sums_of_losses() -> None:
         msgspec.structs.replace(measure(), outage_s=seconds, lost_probes=lost, replay_s=0.0)
         for seconds, lost in ((0.2, 0), (0.4, 3), (0.3, 0))
     ]
-    summary = summarise_failovers(seen, rounds=(1, 2, 3))
+    summary = summarise_failovers([*zip(seen, (1, 2, 3), strict=True)])
     outage = summary.seconds["outage_s"]
     assert outage.value == pytest.approx((0.2 * 0.4 * 0.3) ** (1 / 3))
     assert outage.low is not None
@@ -133,7 +133,7 @@ def test_failovers_of_the_reference_in_one_round_count_as_one() -> None:
             msgspec.structs.replace(measure(), outage_s=seconds, ending_s=seconds, lost_probes=1)
             for seconds in outages_s
         ]
-        return summarise_failovers(seen, rounds=rounds)
+        return summarise_failovers([*zip(seen, rounds, strict=True)])
 
     # As far apart as only rounds are.
     twice = summarise(0.2, 0.2, 0.4, 0.4, 0.3, 0.3, rounds=(1, 1, 2, 2, 3, 3))

@@ -22,6 +22,7 @@ from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import Gap, SettingFact, StudyRecord, TableState, TrialRecord, TrialStatus
+from tests.analyse.joined import UNLOGGED
 from tests.analyse.timed import FLUSH, RUNNING, make_timed
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
@@ -143,8 +144,7 @@ def test_without_samplers_what_they_see_is_absent_with_their_reason() -> None:
 def test_without_a_log_of_transactions_or_of_the_server_only_their_rows_are_absent() -> None:
     record, data = read("v1-pg18")
     rows = assess(record, msgspec.structs.replace(data, transactions=None, log=()))
-    quiet = SettingFact(name="log_checkpoints", value="off", unit=None, boot_value="on", source="configuration file")
-    unlogged = assess(record, with_record(data, settings=(*data.record.settings, quiet)))["checkpoint_distance_s"]
+    unlogged = assess(record, with_record(data, settings=(*data.record.settings, UNLOGGED)))["checkpoint_distance_s"]
     assert (unlogged.value, unlogged.reason) == (None, "log_checkpoints was off")
     missing = {name for name, row in rows.items() if row.value is None}
     known = {name for name, row in assess(record, data).items() if row.value is None}

@@ -80,7 +80,7 @@ def test_what_rounding_can_do_is_no_difference_and_what_it_cannot_do_is() -> Non
 
 
 def draw_pairs(value: float, ratio: float, sd: float, *, count: int = 500, pairs: int = 12) -> np.ndarray:
-    """Log ratios of values in steps of 1, with their resolution, for each of `count` experiments."""
+    """Draw the log ratios of values in steps of 1, for each of `count` experiments."""
     random = np.random.default_rng(7)
     noise = np.exp(random.normal(0, sd / value, (3, count, pairs)))
     first, second, other = np.maximum(np.round(noise * np.array([value, value, value * ratio])[:, None, None]), 1.0)

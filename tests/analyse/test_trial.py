@@ -12,8 +12,7 @@ from pgdyno.analyse.trial.generators import measure_generators
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import GeneratorData, read_trial_data
-from pgdyno.record.types import SettingFact
-from tests.analyse.joined import START_S, make_data, make_workload
+from tests.analyse.joined import START_S, UNLOGGED, make_data, make_workload
 from tests.analyse.timed import with_late_sample
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
@@ -44,8 +43,7 @@ def test_a_trial_in_slices_or_without_logged_checkpoints_counts_them_by_its_own_
     whole = analyse_trial(record, load, data)
     grown = sum(trial.growth(name) or 0.0 for name in ("checkpoints_requested_count", "checkpoints_timed_count"))
     assert whole.checkpoint_count == grown > 0
-    off = SettingFact(name="log_checkpoints", value="off", unit=None, boot_value="on", source="configuration file")
-    unlogged = msgspec.structs.replace(trial, settings=(*trial.settings, off))
+    unlogged = msgspec.structs.replace(trial, settings=(*trial.settings, UNLOGGED))
     assert msgspec.structs.replace(whole, record=unlogged, events=()).checkpoint_count == grown
     sliced = msgspec.structs.replace(whole, record=msgspec.structs.replace(trial, slice_s=0.5), events=())
     assert sliced.checkpoint_count == grown

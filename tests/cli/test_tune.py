@@ -200,6 +200,7 @@ def test_a_machine_elsewhere_gets_as_many_huge_pages_as_the_server_asks_for() ->
     assert count("huge_page_size=1GB") == -(-count() // 512)
 
 
+@pytest.mark.cluster
 def test_a_server_takes_the_fragment_and_the_script(cluster: Cluster) -> None:
     # The server's log is its own matter.
     asked = question(

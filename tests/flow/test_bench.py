@@ -20,9 +20,9 @@ from pgdyno.conduct.study import PlannedStudy, draft_record
 from pgdyno.errors import SpecError
 from pgdyno.flow.compose_bench import Goal, choose_goal, compose_study
 from pgdyno.plan.disk import make_disk_plan
-from pgdyno.plan.experiment import count_least_rounds
 from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
+from pgdyno.plan.parts import find_least_rounds
 from pgdyno.plan.plan import Machine, Plan, PlannedSweep, plan_study
 from pgdyno.plan.scaling import make_client_sweep, plan_scaling, plan_sweep
 from pgdyno.record.types import ServerFacts
@@ -239,7 +239,7 @@ def test_the_whole_job_can_decide_within_its_minutes(
     assert any(trial.is_observed for trial in plan.trials) is is_live
     assert plan.experiment is not None
     # Two more than the fewest, whose intervals are too wide for all but the largest differences.
-    assert plan.trials[-1].round >= count_least_rounds(plan.experiment, len(plan.workloads)) + more_rounds
+    assert plan.trials[-1].round >= find_least_rounds(plan.experiment, plan.workloads) + more_rounds
     assert scaling.trials[-1].round >= 2
     assert scaling.experiment is not None
     assert len({variant.clients for variant in scaling.experiment.variants}) >= 6

@@ -25,6 +25,7 @@ from pgdyno.plan.experiment import (
 from pgdyno.plan.extra_rounds import add_rounds
 from pgdyno.plan.minutes import list_notes
 from pgdyno.plan.order import PILOT_S, draw_orders
+from pgdyno.plan.parts import find_least_rounds
 from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.read import make_study
@@ -524,7 +525,7 @@ def check_plan(case: dict[str, object], plan: Plan) -> None:
     assert plan.experiment is not None
     assert plan.experiment.budget_s is not None
     assert plan.predicted_s <= plan.experiment.budget_s + 1e-6
-    least = count_least_rounds(plan.experiment, len(plan.workloads))
+    least = find_least_rounds(plan.experiment, plan.workloads)
     slots = len(plan.experiment.variants) + 1
     for workload in plan.workloads:
         trials = [t for t in plan.trials if t.workload == workload.name]

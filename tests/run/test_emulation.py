@@ -176,7 +176,7 @@ def test_a_folder_that_no_library_is_preloaded_from(tmp_path: Path) -> None:
 @needs_root
 def test_missing_programs_name_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("pgdyno.run.change.emulation.machine._OF_ROOT", str(tmp_path))
+    monkeypatch.setattr("pgdyno.run.host.process._OF_ROOT", str(tmp_path))
     with pytest.raises(HostError, match="C compiler") as no_compiler:
         check_emulation([XFS])
     assert "apt-get install gcc" in no_compiler.value.hint

@@ -32,7 +32,7 @@ from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
 from tests.homes import initdb, installation_of, some_home
 from tests.loops import needs_root
-from tests.shared import reachable_folder
+from tests.shared import name_of_process, reachable_folder
 from tests.transactions import summarise_logs, summarise_packed
 
 DATA = Path(__file__).parent.parent / "data" / "txlog" / "18"
@@ -324,7 +324,7 @@ def test_logs_of_a_pgdyno_that_is_gone_are_deleted_and_others_kept(tmp_path: Pat
     gone.wait()
     of_this = name_of_this_process("pgdyno-log-")
     kept = {f"{of_this}bb", "pgdyno-log-x", f"pgdyno-log-{gone.pid}", "other"}
-    for name in (f"{of_this.replace(str(os.getpid()), str(gone.pid), 1)}aa", *kept):
+    for name in (f"{name_of_process('pgdyno-log-', gone.pid)}aa", *kept):
         (tmp_path / name).mkdir()
     with stream_to(tmp_path / "t", memory_folder=tmp_path):
         own = {path.name for path in tmp_path.glob(f"pgdyno-log-{os.getpid()}-*")} - kept

@@ -20,6 +20,7 @@ from pgdyno.run.given.state import read_server_state
 from pgdyno.run.host.stale import name_of_this_process
 from pgdyno.run.postgres.installation import Installation, read_server_facts
 from tests.cli.program import wait_until
+from tests.shared import name_of_process
 from tests.tools.pgcluster import Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -127,7 +128,7 @@ def test_what_a_killed_pgdyno_has_left_is_removed(cluster: Cluster, places: Path
     gone = subprocess.Popen(["true"])
     gone.wait()
     kept = places / f"{name_of_this_process('pgdyno-tune-')}aa"
-    removed = places / kept.name.replace(str(os.getpid()), str(gone.pid), 1)
+    removed = places / f"{name_of_process('pgdyno-tune-', gone.pid)}aa"
     for folder in (kept, removed):
         (folder / "data").mkdir(parents=True)
     count(cluster, {})

@@ -103,19 +103,19 @@ def measure_failover(data: TrialData) -> FailoverFigures | None:
     )
 
 
-def summarise_failovers(seen: Sequence[FailoverFigures], *, rounds: Sequence[int]) -> FailoverSummary:
+def summarise_failovers(of_rounds: Sequence[tuple[FailoverFigures, int]]) -> FailoverSummary:
     """Summarise failovers of one kind: the trial is the unit of each estimate, or the round where it has several of them.
 
     Args:
-        seen: What each of them showed.
-        rounds: The round of each.
+        of_rounds: What each of them showed, with its round.
     """
+    seen = [one for one, _ in of_rounds]
     seconds = {
         name: _keep_above_0(estimate([value for value, _ in values], unit="s", rounds=[number for _, number in values]))
         # A part may take less than the log's millisecond: it has no logarithm.
         for names, estimate in ((OUTAGE_METRICS[:2], estimate_over_trials), (PARTS, estimate_mean_of_trials))
         for name in names
-        if (values := _list_seconds(seen, rounds, name))
+        if (values := _list_seconds(of_rounds, name))
     }
     counted = [one.lost_transactions for one in seen if one.lost_transactions is not None]
     return FailoverSummary(
@@ -135,10 +135,10 @@ def _keep_above_0(estimate: Estimate) -> Estimate:
     return estimate if estimate.low is None else msgspec.structs.replace(estimate, low=max(0.0, estimate.low))
 
 
-def _list_seconds(seen: Sequence[FailoverFigures], rounds: Sequence[int], name: str) -> list[tuple[float, int]]:
+def _list_seconds(of_rounds: Sequence[tuple[FailoverFigures, int]], name: str) -> list[tuple[float, int]]:
     return [
         (value, number)
-        for one, number in zip(seen, rounds, strict=True)
+        for one, number in of_rounds
         if (value := getattr(one, name)) is not None and (value > 0 or name in PARTS)
     ]
 

@@ -237,7 +237,7 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranked(self) -> list[TrialAnalysis]:
-        """The trials with TPS, or with a time of loading, by it."""
+        """The trials whose TPS, or time of loading, is known, in ascending order of it."""
         measured = [(t.init_s.get("init_s", t.tps), t) for t in self.trials]
         return [t for _, t in sorted((one for one in measured if one[0] is not None), key=lambda one: one[0] or 0.0)]
 

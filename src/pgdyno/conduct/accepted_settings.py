@@ -46,7 +46,7 @@ def accept_settings(
     """
     lacking, subject = find_missing_values(installation.facts), tuning.subject
     # Of a machine that is not here, this kernel does not know the default.
-    page_bytes = None if subject.disk.path else huge_page_bytes(Draft(subject, tuning.values_of(Target.POSTGRESQL)))
+    page_bytes = None if subject.is_here else huge_page_bytes(Draft(subject, tuning.values_of(Target.POSTGRESQL)))
 
     def count(asked: DerivedSettings) -> int | None:
         # What only another build takes, such as the one of a machine that is not here, this one cannot check.

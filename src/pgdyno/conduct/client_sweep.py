@@ -47,11 +47,11 @@ def run_scaling(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
 def choose_winner(comparison: Comparison, *, is_layered: bool, without: Collection[str]) -> Winner:
     """Return the fastest variant that is proven to be faster than the reference on a workload; the reference where none is.
 
-    Of a derived set whose layers are left out in turn, which is the reference, it is the whole set or stock.
+    Where a derived set is the reference and its layers are left out in turn, the winner is the whole set or stock.
 
     Args:
         comparison: On the workload.
-        is_layered: Whether it is of such a set.
+        is_layered: Whether the comparison leaves out the layers of a derived set.
         without: The variants that dropped out: the sweep would fail under them, however fast they were before.
     """
     asked = {q.variant: q.verdict for q in comparison.questions if q.metric == comparison.primary}
@@ -83,7 +83,8 @@ def begin_scaling(
         store: Of the study's record.
         machine: Resources that it may use.
         facts: The PostgreSQL of the study's reference.
-        other_servers: That of each variant that runs on another one, by the variant's name; None: of none.
+        other_servers: The PostgreSQL of each variant that runs on another one, by the variant's name; None if all run on the
+            reference's.
         ui: Shows the plan.
     """
     record = store.read_record()

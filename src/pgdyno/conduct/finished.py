@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pgdyno.conduct.search import Searcher
 from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.conduct.steps import list_open_trials
 from pgdyno.record.store import RecordStore
 
 
@@ -18,8 +19,8 @@ def is_finished(store: RecordStore) -> bool:
 
 def are_own_trials_finished(store: RecordStore) -> bool:
     """Return whether none of a record's planned trials is wanted any more, and no final look is due."""
-    record, finished = store.read_record(), store.finished_numbers()
-    left = [trial for trial in record.plan.trials if trial.number not in finished]
+    record = store.read_record()
+    left = [trial for _, trial in list_open_trials(store, record)]
     if not left and (record.plan.experiment is None or not record.plan.experiment.final_look):
         return True
     if record.plan.search is not None:

@@ -230,7 +230,8 @@ def check_same(
         preflight: Its state.
         server: The PostgreSQL of the reference.
         ready_places: The disks of the variants' clusters.
-        other_servers: The PostgreSQL of each variant that has not the reference's, by its name; None if none of them is going to run.
+        other_servers: The PostgreSQL of each variant that does not run on the reference's, by the variant's name; None if no such
+            variant is going to run.
 
     Raises:
         HostError: The machine, its disk or PostgreSQL differ.

@@ -26,9 +26,9 @@ from pgdyno.conduct.short_pool import is_derived
 from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_open_trials, tell_failure, trial_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, ShortPoolError
-from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
+from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.plan.extra_rounds import Pace, add_rounds
-from pgdyno.plan.parts import count_compared
+from pgdyno.plan.parts import find_least_rounds
 from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind, count_planned_rounds
 from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.serverlog import ErrorReport, read_serverlog
@@ -193,7 +193,7 @@ class TrialRunner:
 
     def _can_decide(self, trial: PlannedTrial) -> bool:
         """Return whether the rounds before this trial's are enough for a verdict; a block holds many rounds."""
-        least = count_least_rounds(self._experiment, count_compared(self._record.plan.workloads))
+        least = find_least_rounds(self._experiment, self._record.plan.workloads)
         return trial.is_block or trial.round > least
 
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:

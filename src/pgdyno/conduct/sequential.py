@@ -22,8 +22,8 @@ from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.conduct.progress_line import describe_progress
-from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, count_least_rounds, is_client_sweep
-from pgdyno.plan.parts import count_compared
+from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, is_client_sweep
+from pgdyno.plan.parts import find_least_rounds
 from pgdyno.plan.plan import PlannedTrial, count_planned_rounds
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
@@ -101,8 +101,7 @@ class SequentialComparison:
         if not self._experiment.final_look:
             return {}
         rounds = {one.workload: one.rounds for one in self.compare()}
-        compared = count_compared(self._record.plan.workloads)
-        least = max(LEAST_TESTED_PAIRS, count_least_rounds(self._experiment, compared))
+        least = max(LEAST_TESTED_PAIRS, find_least_rounds(self._experiment, self._record.plan.workloads))
         return {
             workload: number
             for workload, number in self._finished.items()

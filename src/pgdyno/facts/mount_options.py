@@ -43,11 +43,14 @@ class JudgedOption(msgspec.Struct, frozen=True, kw_only=True):
     """Command that changes it, with `{mount}` for the mount point; None if nothing need be done."""
     seen: tuple[str, ...] = ()
 
+    def fill_in(self, mount: str) -> str:
+        """Return the command that changes it; empty if nothing need be done."""
+        return "" if self.command is None else self.command.format(mount=mount)
+
     def advice(self, mount: str) -> str:
         """Return what to do about it, in a sentence; empty if nothing need be done."""
-        if self.command is None:
-            return ""
-        return f"`{self.command.format(mount=mount)}`, and in /etc/fstab to keep it."
+        command = self.fill_in(mount)
+        return command and f"`{command}`, and in /etc/fstab to keep it."
 
 
 _JUDGED_OPTIONS = (

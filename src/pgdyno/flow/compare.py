@@ -17,7 +17,7 @@ from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import LOADING, Study
 from pgdyno.spec.table import make_printable
-from pgdyno.spec.variant import LOAD_HOSTS, VariantSpec, make_variant
+from pgdyno.spec.variant import LOAD_HOSTS, VariantSpec, is_server_folder, make_variant
 
 # Trials of a restart-only comparison: many short ones, because longer trials vary as much.
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
@@ -323,9 +323,9 @@ def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec
         data["scale"] = shared.scale
     data |= {key: value for key in INITDB_KEYS if (value := getattr(shared, key)) is not None}
     text = str(shared.server or "embedded")
-    if text.isdigit():
-        server |= {"kind": "local", "version": int(text)}
-    elif text != "embedded":
+    if is_server_folder(text):
         server |= {"kind": "local", "bindir": text}
+    elif text != "embedded":
+        server |= {"kind": "local", "version": int(text)}
     trials = {**tables["trials"], **({} if shared.cache is None else {"cache": shared.cache.value})}
     return {**{name: dict(table) for name, table in tables.items()}, "server": server, "data": data, "trials": trials}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.variant import SweepSpec
+from pgdyno.spec.variant import SweepSpec, is_server_folder
 
 _EXAMPLES = {
     "clients": "1..64",
@@ -46,7 +46,7 @@ def read_server(said: str, text: str, folder: Path) -> str:
     Raises:
         SpecError: It is none of these.
     """
-    if text == "embedded" or (text.isascii() and text.isdigit()):
+    if not is_server_folder(text):
         return text
     if not text or not os.path.isdir(folder / text):  # noqa: PTH112 - False, not an error, in a folder that is closed to us
         raise SpecError(

@@ -13,11 +13,11 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import ExitCode, HostError, SpecError, StepFailedError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
-from pgdyno.run.change.changes import Change, SettingChange, TuningState, Undo, UndoOutcome
+from pgdyno.run.change.changes import Change, SettingChange, Undo, UndoOutcome
 from pgdyno.run.change.emulation.note import undo_left_emulations
 from pgdyno.run.change.given.command import restore_by_command
 from pgdyno.run.change.given.target import forget_words, restore_words
-from pgdyno.run.change.given.undo import refuse_held, restore_settings
+from pgdyno.run.change.given.undo import is_held, refuse_held, restore_settings
 from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
@@ -52,7 +52,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> ExitCode:
         """Return PROBLEM_FOUND if settings of a server wait for another command: a script must not take them for put back."""
-        return ExitCode.PROBLEM_FOUND if any(not _is_in_use(change) for change in self.waiting) else ExitCode.OK
+        return ExitCode.PROBLEM_FOUND if any(not is_held(change) for change in self.waiting) else ExitCode.OK
 
     def to_json(self) -> bytes:
         """Return the changes as JSON."""
@@ -186,7 +186,7 @@ def forget_given(dsn: str, *, ui: Ui) -> Restored:
             "the journal has no settings of this server",
             hint=f"it has some of {'; '.join(commands)}" if commands else "it has none of any server",
         )
-    refuse_held(one for one in named if one.tuning is not TuningState.APPLIED)
+    refuse_held(named)
     question = f"forget the old values of {'; '.join(what for what, _ in _list_waiting(named))}, so that nothing puts them back?"
     if not ui.confirm(question, default=False):
         raise SpecError("nothing was forgotten", detail=question, hint="say yes, or add --yes")
@@ -221,15 +221,11 @@ def _telling_of_forgetting(changes: Sequence[SettingChange]) -> Iterator[None]:
         raise
 
 
-def _is_in_use(change: SettingChange) -> bool:
-    return change.tuning is not TuningState.APPLIED and is_running(change.owner)
-
-
 def _list_waiting(changes: Sequence[SettingChange]) -> Iterator[tuple[str, str]]:
     """Yield the settings that wait in each server, and what puts them back."""
     groups: dict[tuple[str, str, int | None], list[SettingChange]] = {}
     for change in changes:
-        pid = change.owner.pid if _is_in_use(change) else None
+        pid = change.owner.pid if is_held(change) else None
         groups.setdefault((change.server, change.system_identifier, pid), []).append(change)
     for (server, _, pid), group in groups.items():
         names = list(dict.fromkeys(change.what for change in group))

@@ -14,7 +14,7 @@ import msgspec
 from pgdyno.spec.initdb import InitdbChoices
 from pgdyno.spec.study import ServerKind, ServerSpec, Study
 from pgdyno.spec.table import CacheState, QueryMode, SettingValue
-from pgdyno.spec.variant import DesignKind
+from pgdyno.spec.variant import DesignKind, is_server_folder
 
 EFFECT_VARIANCE = 3.0
 """Prior variance of the mean log ratio in the e-process, in units of a pair's noise, fixed before any data."""
@@ -240,9 +240,9 @@ def find_server(base: ServerSpec, named: str | int | None) -> ServerSpec:
     text, kept = str(named), ServerSpec(port=base.port, address=base.address, standbys=base.standbys)
     if text == "embedded":
         return kept
-    if text.isascii() and text.isdigit():
-        return msgspec.structs.replace(kept, kind=ServerKind.LOCAL, version=int(text))
-    return msgspec.structs.replace(kept, kind=ServerKind.LOCAL, bindir=text)
+    if is_server_folder(text):
+        return msgspec.structs.replace(kept, kind=ServerKind.LOCAL, bindir=text)
+    return msgspec.structs.replace(kept, kind=ServerKind.LOCAL, version=int(text))
 
 
 def identify_server(server: ServerSpec) -> tuple[object, ...]:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import count_least_rounds, count_rounds_for
+from pgdyno.plan.experiment import count_rounds_for
 from pgdyno.plan.order import ROUNDING, suggest_minutes
-from pgdyno.plan.parts import count_compared
+from pgdyno.plan.parts import count_compared, find_least_rounds
 from pgdyno.plan.plan import Plan, count_planned_rounds, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Machine, PlannedWorkload
@@ -75,7 +75,7 @@ def split_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
     sweep = _Lengths(0.0, 0.0) if scaling is None else _measure(scaling)
     least_sweep, sweep_minutes = sweep.minutes_of(_LEAST_SWEEP_ROUNDS), sweep.minutes_of(_ALONE_SWEEP_ROUNDS)
     if plan.experiment is not None:
-        own, least = _measure(plan), count_least_rounds(plan.experiment, count_compared(plan.workloads))
+        own, least = _measure(plan), find_least_rounds(plan.experiment, plan.workloads)
         needed = card_s / 60.0 + own.minutes_of(least) + least_sweep
         _check_enough(plan, asked_minutes=asked, rounds=budget.rounds, least=least, needed_minutes=needed)
         _check_most(budget.rounds or 0, own.rounds_in(MOST_MINUTES))
@@ -154,10 +154,8 @@ def describe_missing_pairs(plan: Plan) -> str | None:
     experiment = plan.experiment
     if experiment is None or experiment.design is DesignKind.SWITCHBACK:
         return None
-    rounds, least = (
-        min(count_planned_rounds(plan).values()),
-        count_rounds_for(experiment, count_compared(plan.workloads)),
-    )
+    rounds = min(count_planned_rounds(plan).values())
+    least = count_rounds_for(experiment, count_compared(plan.workloads))
     if rounds >= least:
         return None
     # The budget has no time for the disk card, which is in the plan.

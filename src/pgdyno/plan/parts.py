@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import Variant
+from pgdyno.plan.experiment import Experiment, Variant, count_least_rounds
 from pgdyno.plan.types import Machine, PlannedPart, PlannedWorkload
 from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import Study, WorkloadSpec
@@ -48,6 +48,11 @@ def plan_parts(workload: WorkloadSpec, machine: Machine) -> PlannedWorkload:
 def count_compared(workloads: Sequence[PlannedWorkload]) -> int:
     """Count the loads that share an error rate: those of a study, or their parts, which have one of their own, if they are more."""
     return max(len(workloads), sum(len(workload.parts) for workload in workloads))
+
+
+def find_least_rounds(experiment: Experiment, workloads: Sequence[PlannedWorkload]) -> int:
+    """Return the fewest rounds that can give a verdict on every load, or on every part of them."""
+    return count_least_rounds(experiment, count_compared(workloads))
 
 
 def check_parts(study: Study, variants: Sequence[Variant]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.design import HINT_PAIRED
 from pgdyno.plan.endpoints import plan_poolers
-from pgdyno.plan.experiment import Experiment, Variant, count_least_rounds, count_starts
+from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.failover import check_failover, with_failover
 from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
@@ -28,7 +28,7 @@ from pgdyno.plan.order import (
     order_comparison,
     order_plain,
 )
-from pgdyno.plan.parts import check_parts, count_compared
+from pgdyno.plan.parts import check_parts, find_least_rounds
 from pgdyno.plan.replicas import check_replicas
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
 from pgdyno.plan.search import choose_budget as choose_search_budget
@@ -139,7 +139,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         duration_s=_duration_s(study, experiment, choices),
     )
     if experiment is not None and experiment.budget_s is None:
-        least = count_least_rounds(experiment, count_compared(workloads))
+        least = find_least_rounds(experiment, workloads)
         budget_s = _note_budget(choose_budget(len(workloads), experiment, times, least_rounds=least), choices)
         experiment = msgspec.structs.replace(experiment, budget_s=budget_s)
     if search is not None and search.budget_s is None:
@@ -278,7 +278,7 @@ def _draw_trials(
         case Search():
             turns = order_search(names, asked, times, draw)
         case Experiment():
-            least = count_least_rounds(asked, count_compared(workloads))
+            least = find_least_rounds(asked, workloads)
             turns = order_comparison(names, asked, times, draw, least_rounds=least)
     has_turns = isinstance(asked, Experiment) and asked.takes_turns
     return tuple(

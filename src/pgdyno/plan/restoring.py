@@ -13,8 +13,8 @@ import msgspec
 
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.room import predict_loaded_bytes
-from pgdyno.plan.types import Between, Machine, PlannedWorkload
-from pgdyno.spec.study import READING_SCRIPTS, RestorePolicy, Study
+from pgdyno.plan.types import Between, Machine, PlannedWorkload, apply_variant
+from pgdyno.spec.study import RestorePolicy, Study
 from pgdyno.spec.table import CacheState
 from pgdyno.units import PAGE_BYTES
 
@@ -82,7 +82,8 @@ def predict_between(
         {variant.cache or study.trials.cache for variant in variants} or {study.trials.cache}
     )
     warm_s = _predict_warm_s(machine, rates, size_bytes, is_held=is_held) if is_warmed else 0.0
-    changed_s = _predict_changed_s(study, rates, size_bytes) if _is_written(variants, workloads) else 0.0
+    loads = [apply_variant(workload, variant) for workload in workloads for variant in variants] or workloads
+    changed_s = _predict_changed_s(study, rates, size_bytes) if any(load.writing_clients for load in loads) else 0.0
     match policy:
         case RestorePolicy.COPY if is_held:
             restore_s = size_bytes / rates.write
@@ -128,14 +129,6 @@ def _predict_warm_s(machine: Machine, rates: _Rates, size_bytes: float, *, is_he
     if is_held:
         return size_bytes / (cpus * _WARMED_HELD_BYTES_PER_CPU_S)
     return size_bytes / min(rates.read, cpus * _WARMED_READ_BYTES_PER_CPU_S)
-
-
-def _is_written(variants: Sequence[Variant], workloads: Sequence[PlannedWorkload]) -> bool:
-    """Return whether any load writes: that of a variant with scripts of its own, or a workload, where any variant runs it."""
-    loads = [variant.scripts for variant in variants if variant.scripts]
-    if not variants or len(loads) < len(variants):
-        loads += [workload.scripts for workload in workloads]
-    return not {name for load in loads for name, _ in load} <= READING_SCRIPTS
 
 
 def _predict_changed_s(study: Study, rates: _Rates, size_bytes: float) -> float:

@@ -1,10 +1,11 @@
 """Find alternatives to a declared machine: other volumes that perform no worse, and the next size of the instance.
 
 Other volumes must sustain what the declared ones sustain on this instance, have the same capacity, and flush as fast
-if that is known now. Volumes of the declared type and number are others if less IOPS and throughput cost less. For data this means random and sequential reads and writes; for a separate WAL, sequential I/O and serial flushes.
-Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes are replaced by
-two mirrored ones; a single volume in place of a mirror is priced as well, and marked as not mirrored. TPS are not
-projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
+if that is known now. For data this means random and sequential reads and writes; for a separate WAL, sequential I/O and
+serial flushes. The declared type and number of volumes is listed again where fewer IOPS or less throughput is enough and
+costs less. Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes are
+replaced by two mirrored ones; a single volume in place of a mirror is priced as well, and marked as not mirrored. TPS are
+not projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
 """
 
 from __future__ import annotations

@@ -108,22 +108,22 @@ def _list_sources(host: HostSpec, book: PriceBook, region: str, missing: list[st
         keys[instances] = [f'{", ".join(missing)} of an `[[instance]]` with `name = "{host.instance}"`']
     for volume, paid in _list_unpriced(host, book, region).items():
         _, volumes = PRICE_LISTS[volume.provider or "aws"]
-        wanted = ", ".join(name.removeprefix("usd_") for name in paid)
+        wanted = ", ".join(name.removeprefix("usd_") for name in dict.fromkeys(paid))
         keys.setdefault(volumes, []).append(f'{wanted} of a `[[volume]]` with `name = "{volume.name}"`')
     for page, wants in keys.items():
         yield f"{page} for {' and '.join(wants)} ({region}, {book.currency})"
 
 
-def _list_unpriced(host: HostSpec, book: PriceBook, region: str) -> dict[Volume, dict[str, float]]:
+def _list_unpriced(host: HostSpec, book: PriceBook, region: str) -> dict[Volume, list[str]]:
     """List the types of volumes that lack a price, with all that is paid for: a user's price replaces a type's as a whole."""
-    unpriced: dict[Volume, dict[str, float]] = {}
+    unpriced: dict[Volume, list[str]] = {}
     for what, disk in paths_of(host).items():
         try:
             price_disk(what, disk, book, region)
         except ValueError:
             volume, size_gib = find_volume(disk.volume or ""), (disk.size_bytes or 0.0) / _GIBIBYTE
             paid = count_paid(volume, size_gib, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
-            unpriced[volume] = unpriced.get(volume, {}) | paid
+            unpriced.setdefault(volume, []).extend(paid)
     return unpriced
 
 

@@ -325,7 +325,7 @@ class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
-"""In the place of when a record began that does not say."""
+"""Stands for when a record began, where it does not say."""
 
 
 def read_time(started_at: str) -> datetime | None:

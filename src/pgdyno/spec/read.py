@@ -25,7 +25,7 @@ from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec, ServerSpec, Study, WorkloadSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.unused import check_used
-from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
+from pgdyno.spec.variant import OF_FOLDER, WITH_DATA, SweepSpec, VariantSpec, is_server_folder
 
 
 class CommandUse(NamedTuple):
@@ -37,8 +37,6 @@ class CommandUse(NamedTuple):
 
 APPLY_USE = CommandUse("to apply settings with", "--apply-with ./apply.sh")
 RESTORE_USE = CommandUse("to restore the data with", "--restore-command ./restore.sh")
-# What a variant or an axis may name by a folder.
-_OF_FOLDER = ("server", *OF_PLACE)
 # Command-line options whose name differs from the key.
 _OPTIONS = {
     "rate_tps": "--rate",
@@ -203,14 +201,14 @@ def _resolve_variant(variant: VariantSpec, folder: Path) -> VariantSpec:
 
 
 def _resolve_places(variant: VariantSpec, folder: Path) -> VariantSpec:
-    named = {key: place for key in _OF_FOLDER if (place := getattr(variant, key)) is not None}
+    named = {key: place for key in OF_FOLDER if (place := getattr(variant, key)) is not None}
     places = {key: _resolve_place(key, place, folder) for key, place in named.items()}
     # It is called what the user wrote.
     return variant if places == named else msgspec.structs.replace(variant, name=variant.title, **places)
 
 
 def _resolve_levels(sweep: SweepSpec, folder: Path) -> SweepSpec:
-    if sweep.name not in _OF_FOLDER:
+    if sweep.name not in OF_FOLDER:
         return sweep
     levels = tuple(_resolve_place(sweep.name, level, folder) for level in sweep.levels)
     return msgspec.structs.replace(sweep, levels=levels)
@@ -219,7 +217,7 @@ def _resolve_levels(sweep: SweepSpec, folder: Path) -> SweepSpec:
 def _resolve_place(key: str, named: SettingValue, folder: Path) -> SettingValue:
     text = str(named)
     if key == "server":
-        return named if text == "embedded" or (text.isascii() and text.isdigit()) else _resolve_programs(text, folder)
+        return _resolve_programs(text, folder) if is_server_folder(text) else named
     return named if (key, text) == ("wal_home", WITH_DATA) else str((folder / text).absolute())
 
 

@@ -45,6 +45,8 @@ _OF_MOUNT = "mount:/"
 _SYSFS_FOLDERS = ("/sys/", "sys/", "block/", "devices/", "kernel/mm/")
 OF_PLACE = ("home", "wal_home")
 """Names of the places that a variant may set: the folder of its cluster, and that of its pg_wal."""
+OF_FOLDER = ("server", *OF_PLACE)
+"""Names of what a variant may set to a folder."""
 OF_LOAD = frozenset(
     {"server", "scale", "mode", "clients", "threads", LOAD_HOSTS, "endpoint", "cache", *OF_PLACE, *INITDB_KEYS}
 )
@@ -124,10 +126,12 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         return tuple(split_weight(text) for text in self.scripts)
 
     def _check_named(self) -> None:
-        for key in ("server", *OF_PLACE):
-            if isinstance(named := getattr(self, key), str) and not named.strip():
+        for key in OF_FOLDER:
+            if not isinstance(named := getattr(self, key), str):
+                continue
+            if not named.strip():
                 raise ValueError(f"{key} is empty")
-            if isinstance(named, str) and "\0" in named:
+            if "\0" in named:
                 raise ValueError(f"{key} {named!r} is no path")
 
     @property
@@ -295,6 +299,11 @@ def read_number(settings: Mapping[str, SettingValue], name: str, *, major: int) 
     if guc is None or guc.boot is None:
         raise LookupError(f"PostgreSQL {major} has no {name}")
     return float(read_value(guc, show_value(settings.get(name, guc.boot))))
+
+
+def is_server_folder(named: str) -> bool:
+    """Return whether a server is named by a folder of programs: neither `embedded` nor a major version."""
+    return named != "embedded" and not (named.isascii() and named.isdigit())
 
 
 def is_sysctl(name: str) -> bool:

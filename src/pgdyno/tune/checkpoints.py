@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
 from pgdyno.analyse.wal_room import find_wal_room
 from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
@@ -23,8 +24,9 @@ _CHANGES_RANGE = (0.5, 2.0)
 # PostgreSQL 18, scale 100: docs/derivation.md has the figures and the method.
 _RECORD_BYTES = 500.0
 _INDEX_SHARE = 1 / 7
-# Of an interval between checkpoints, until it is known to far less than a second.
+# Steps of the bisection for the interval between checkpoints, which is then known to far less than a second.
 _HALVINGS = 50
+# From this length on, an interval is given in minutes.
 _IN_MINUTES_S = 300.0
 # Source: a COPY writes 110 MB for each second of CPU time (PostgreSQL 15 on an AMD EPYC), and one of 22 analytic CPUs is
 # assumed to load.
@@ -148,11 +150,11 @@ def is_bound_by_wal(subject: TuningSubject, rate: Known) -> bool:
 
 
 def wal_distance_bytes(subject: TuningSubject, max_wal_bytes: float, completion_target: float) -> float:
-    """Compute the WAL between two checkpoints that max_wal_size triggers, in whole segments.
-
-    Source: PostgreSQL 18 src/backend/access/transam/xlog.c, CalculateCheckpointSegments().
-    """
-    return max(1, max_wal_bytes / (1 + completion_target) // subject.wal_segment_bytes) * subject.wal_segment_bytes
+    """Compute the WAL between two checkpoints that max_wal_size triggers, which is one segment at least."""
+    segment = subject.wal_segment_bytes
+    return find_checkpoint_distance_bytes(
+        max_wal_size_bytes=max(max_wal_bytes, segment), completion_target=completion_target, segment_bytes=segment
+    )
 
 
 def page_write_s(disk: Disk, dirty_bytes: float, data_bytes: float) -> float:

@@ -80,15 +80,16 @@ def wants_huge_pages(draft: Draft) -> bool:
     Of a machine that is not here, the default size may be the one that the server asks for.
     """
     is_enough = draft.number("shared_buffers") >= HUGE_PAGES_FROM_BYTES
-    kernel, is_here = draft.subject.kernel, bool(draft.subject.disk.path)
-    is_of_pool = huge_page_bytes(draft) == kernel.huge_page_bytes or not is_here
+    kernel = draft.subject.kernel
+    is_of_pool = huge_page_bytes(draft) == kernel.huge_page_bytes or not draft.subject.is_here
     return is_enough and is_of_pool and not kernel.is_unchangeable and draft.fixed.get("huge_pages") != "off"
 
 
 def uses_huge_pages(draft: Draft) -> bool:
-    """Return whether huge pages are reserved for the shared memory; large ones would leave much of the last one unused.
+    """Return whether huge pages are reserved for the shared memory.
 
-    With `on` the server does not start without them.
+    They are not where whole pages would leave more than a tenth of the memory unused, unless huge_pages is `on`: then the
+    server does not start without them.
     """
     is_spare = unused_huge_bytes(draft) <= _MOST_UNUSED_SHARE * draft.subject.memory.value
     return wants_huge_pages(draft) and (is_spare or not has_page_tables(draft))
@@ -101,7 +102,7 @@ def count_huge_pages(draft: Draft) -> int:
 
 def unused_huge_bytes(draft: Draft) -> float:
     """Return what the shared memory leaves of the last of its huge pages, which nothing else can use."""
-    return count_huge_pages(draft) * huge_page_bytes(draft) - shared_bytes(draft)
+    return -shared_bytes(draft) % huge_page_bytes(draft)
 
 
 def has_page_tables(draft: Draft) -> bool:

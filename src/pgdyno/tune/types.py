@@ -11,10 +11,11 @@ import msgspec
 
 from pgdyno.facts.gucs import ChangeCost
 from pgdyno.record.machine.tunables import SlotState
+from pgdyno.spec.initdb import DEFAULT_SEGMENT_MB
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.units import PAGE_BYTES
 
-DEFAULT_SEGMENT_BYTES = 16 * 1024**2
+DEFAULT_SEGMENT_BYTES = DEFAULT_SEGMENT_MB * 1024**2
 """Size of a WAL segment unless initdb was told otherwise."""
 
 
@@ -236,6 +237,11 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     pooling: Pooling | None = None
     slots: tuple[SlotState, ...] = ()
     """The server's replication slots, as far as they were seen."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the machine was seen, and not only declared."""
+        return bool(self.disk.path)
 
 
 class Target(enum.Enum):

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.estimate import Estimate, estimate_over_trials
 from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis
-from pgdyno.record.samples.os_series import left_ratio
+from pgdyno.record.samples import os_series
 
 _T = TypeVar("_T")
 COUNTED_IN_ROUNDS = {UseKind.WAL: "wal_bytes", UseKind.READ_BYTES: "device_read_bytes"}
@@ -96,7 +96,7 @@ def watch_cpus(trial: FinishedTrial, usable: float) -> CpuUse | None:
     used = max(0.0, own) * count
     idle = 1.0 - used / usable if is_narrowed else 1.0 - busy - stolen
     return CpuUse(
-        usage=trial.use(used, left_ratio=left_ratio(stolen)),
+        usage=trial.use(used, left_ratio=os_series.left_ratio(stolen)),
         cpus=count,
         idle_ratio=max(0.0, idle),
         others_ratio=told,

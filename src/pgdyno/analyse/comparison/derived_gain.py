@@ -106,21 +106,21 @@ def find_gains(
     names = {STOCK, DERIVED} - {experiment.reference.name}
     wanted: list[tuple[str | None, str]] = [(None, name) for name in names]
     wanted += [(layer.name, layer.variant) for layer in tuned.layers if layer.variant is not None]
-    cycles = find_short_cycles(record, workloads)
+    cycles = _find_short_cycles(record, workloads)
     return tuple(
         Gain(
             layer=layer,
             workload=one.workload,
             verdict=_find_verdict(one, variant),
             round_s=one.round_s,
-            short=cycles.get(one.workload) if acts_on_checkpoints(tuned, layer) else None,
+            short=cycles.get(one.workload) if _acts_on_checkpoints(tuned, layer) else None,
         )
         for layer, variant in wanted
         for one in comparisons
     )
 
 
-def find_short_cycles(record: StudyRecord, workloads: Sequence[WorkloadAnalysis]) -> dict[str, CheckpointCycle]:
+def _find_short_cycles(record: StudyRecord, workloads: Sequence[WorkloadAnalysis]) -> dict[str, CheckpointCycle]:
     """Find stock's checkpoint cycle on each workload whose trials were too short to show what rarer checkpoints gain."""
     return {
         cycle.workload: cycle
@@ -129,7 +129,7 @@ def find_short_cycles(record: StudyRecord, workloads: Sequence[WorkloadAnalysis]
     }
 
 
-def acts_on_checkpoints(tuned: Tuned, layer: str | None) -> bool:
+def _acts_on_checkpoints(tuned: Tuned, layer: str | None) -> bool:
     """Return whether a layer makes checkpoints rarer or more frequent; None: the whole derived set."""
     return any(_OF_CHECKPOINTS & set(one.settings) for one in tuned.layers if layer in {None, one.name})
 

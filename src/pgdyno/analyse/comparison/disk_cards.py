@@ -3,9 +3,9 @@
 Ratios of geometric means have Welch's test and intervals, because rounds of two cards are independent. Three rounds do
 not say which card's spread counts: if one disk is much steadier than the other, up to twice as many verdicts as promised
 would be false. Each question is therefore tested at a share of its level, chosen by simulation so that no two spreads
-of two cards exceed it (`_share_of`). The verdicts of a whole table form one family. Intervals hold for the minutes in which each card
-was measured, and do not include changes from hour to hour. There is no verdict on figures that were measured fewer than
-three times or only declared.
+of two cards exceed it (`_share_of`). The verdicts of a whole table form one family. Intervals hold for the minutes in
+which each card was measured, and do not include changes from hour to hour. There is no verdict on figures that were
+measured fewer than three times or only declared.
 """
 
 from __future__ import annotations

@@ -166,11 +166,11 @@ def _list_supported(trials: Sequence[TrialAnalysis]) -> frozenset[str]:
 
 def _values_of_trial(trial: TrialAnalysis, percentiles: Collection[str], cpu_count: float | None) -> dict[str, float]:
     values: dict[str, float | None] = dict(trial.init_s) or {"tps": tps_of_trial(trial), **list_metrics(trial.failover)}
-    for one in trial.percentiles:
-        if one.name in percentiles:
-            # Where nothing ended, every transaction took at least as long as the load.
-            stalled_ms = trial.record.planned.duration_s * 1e3 if _is_stalled(trial) else None
-            values[_TRIAL_PERCENTILES[one.name]] = stalled_ms or one.own_ms
+    # Where nothing ended, every transaction took at least as long as the load.
+    stalled_ms = trial.record.planned.duration_s * 1e3 if _is_stalled(trial) else None
+    values |= {
+        _TRIAL_PERCENTILES[one.name]: stalled_ms or one.own_ms for one in trial.percentiles if one.name in percentiles
+    }
     counts = trial.counts_per_transaction
     values |= {name: counts.get(name) for name in (*_TRIAL_COUNTS, *_SLICE_COUNTS, "cpu_ms")}
     busy = trial.shares.get("cpu_busy_ratio")

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate, pool_noise
+from pgdyno.analyse.estimate import Estimate, pool_noise, t_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,12 +80,10 @@ def find_change_points(values: Sequence[float], *, alpha: float = 0.05) -> tuple
 
 
 def _estimate_step(before: list[float], after: list[float], *, alpha: float) -> Estimate:
-    from scipy.special import stdtrit  # noqa: PLC0415 - as in `estimate`
-
     noise = pool_noise([before, after])
     assert noise is not None  # noqa: S101 - each part has two results or more
     error = noise.sd * math.sqrt(1 / len(before) + 1 / len(after))
-    half = float(stdtrit(noise.degrees, 1 - alpha / 2)) * error
+    half = t_quantile(noise.degrees, 1 - alpha / 2) * error
     value = statistics.fmean(after) - statistics.fmean(before)
     n = min(len(before), len(after))
     return Estimate(value=value, low=value - half, high=value + half, n=n, unit="", confidence=1 - alpha)
@@ -110,7 +108,7 @@ def _bisect(series: NDArray[Any], begin: int, alpha: float, random: Any) -> Iter
 
 def _find_p_of_split(share: float, length: int) -> float:
     """Return the p-value of the t-test of a split that explains this share of the sum of squares."""
-    from scipy.special import stdtr  # noqa: PLC0415 - as above
+    from scipy.special import stdtr  # noqa: PLC0415 - only histories need it
 
     degrees = length - 2
     return 2 * float(stdtr(degrees, -math.sqrt(degrees * share / (1 - share))))

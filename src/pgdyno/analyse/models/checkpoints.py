@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 from pgdyno.analyse.models.checks import check_not_negative, check_positive
+from pgdyno.spec.initdb import DEFAULT_SEGMENT_MB
 
-_SEGMENT_BYTES = 16 * 1024**2
+_SEGMENT_BYTES = DEFAULT_SEGMENT_MB * 1024**2
 
 
 def predict_full_page_images(*, updates_count: float, pages_count: float) -> float:
@@ -25,13 +26,15 @@ def predict_full_page_images(*, updates_count: float, pages_count: float) -> flo
     return -pages_count * math.expm1(updates_count * math.log1p(-1.0 / pages_count))
 
 
-def find_checkpoint_distance_bytes(*, max_wal_size_bytes: int, completion_target: float) -> int:
-    """Compute the WAL from one checkpoint's start to the next one's, if WAL and not time triggers them, with segments of 16 MB.
+def find_checkpoint_distance_bytes(
+    *, max_wal_size_bytes: float, completion_target: float, segment_bytes: int = _SEGMENT_BYTES
+) -> int:
+    """Compute the WAL from one checkpoint's start to the next one's, if WAL and not time triggers them.
 
     Source: PostgreSQL 18, access/transam/xlog.c, CalculateCheckpointSegments; at least one segment.
     """
     check_positive(max_wal_size_bytes=max_wal_size_bytes)
     if not 0.0 <= completion_target <= 1.0:
         raise ValueError(f"checkpoint_completion_target is {completion_target}, which is not between 0 and 1")
-    segments = int(max_wal_size_bytes / _SEGMENT_BYTES / (1.0 + completion_target))
-    return max(1, segments) * _SEGMENT_BYTES
+    segments = int(max_wal_size_bytes / segment_bytes / (1.0 + completion_target))
+    return max(1, segments) * segment_bytes

@@ -113,7 +113,7 @@ def find_lacking(seen: GivenServer, needed: frozenset[str] = _NEEDED) -> tuple[s
     """Return the GRANTs without which no setting of the server can be changed and put back.
 
     Raises:
-        SpecError: The server refuses something that this takes, and no GRANT gives it.
+        SpecError: The server refuses something that this needs and that no GRANT gives.
     """
     refused = [one for one in seen.capabilities if one.name in needed and one.refusal is not None]
     for one in refused:

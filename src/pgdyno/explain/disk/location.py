@@ -65,7 +65,7 @@ def _file_system(rule_input: DiskRuleInput) -> Iterator[Finding]:
             claim="Durability is given up: the file system does not flush the disk's cache.",
             evidence=f"Mount options: {', '.join(judged.seen)}",
             why="Flushes look fast, and a power failure loses what they promised.",
-            advice=f"`mount -o remount,barrier $(findmnt -no TARGET -T {facts.path})`, and measure again.",
+            advice=f"`{judged.fill_in(f'$(findmnt -no TARGET -T {facts.path})')}`, and measure again.",
         )
     if any(device.kind == "loop" for device in rule_input.card.look.devices):
         yield Finding(

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from pgdyno.analyse.comparison.derived_gain import (
     CheckpointCycle,
     Gain,
-    acts_on_checkpoints,
     find_gains,
-    find_short_cycles,
 )
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.commands import Command, MeasuredLoad, write_command
@@ -25,15 +23,13 @@ SLOWER = "derived-slower"
 
 def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield everything that speaks against using a derived set as it was tried; nothing for a study without one."""
-    tuned = record.tuned
-    if tuned is None:
-        return
-    for gain in find_gains(record, analysis.comparisons, analysis.workloads):
+    gains = find_gains(record, analysis.comparisons, analysis.workloads)
+    for gain in gains:
         if gain.is_slower:
             yield _costs(gain) if gain.layer is not None else _slower(record, gain)
-    if acts_on_checkpoints(tuned, None):
-        for cycle in find_short_cycles(record, analysis.workloads).values():
-            yield _too_short(cycle)
+    for gain in gains:
+        if gain.layer is None and gain.short is not None:
+            yield _too_short(gain.short)
 
 
 def _slower(record: StudyRecord, gain: Gain) -> Finding:

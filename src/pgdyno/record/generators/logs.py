@@ -45,7 +45,7 @@ def list_logs(folder: Path, transactions: str, *, clock_offset_s: float) -> tupl
 
 
 def find_log(folder: Path, part: LoadPart, transactions: str, *, clock_offset_s: float) -> LoadLog:
-    """Find the log of one of several pgbenches, in its folder; otherwise as `list_logs`."""
+    """Find the log of one of several pgbenches. `folder` is its own; the rest is as for `list_logs`."""
     behind_s = clock_offset_s - find_clock_offset_s(part, read_part_clock(folder, part))
     return LoadLog(folder=folder / transactions, part=part, behind_s=behind_s)
 

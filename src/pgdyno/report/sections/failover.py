@@ -52,10 +52,7 @@ def build_failover(report: ReportInput) -> Iterator[Section]:
         for trial in workload.trials:
             if trial.failover is not None and trial.record.status is TrialStatus.FINISHED:
                 by_load.setdefault(workload.name, []).append((trial.failover, trial.record.planned.round))
-    seen = {
-        name: summarise_failovers([one for one, _ in failovers], rounds=[number for _, number in failovers])
-        for name, failovers in by_load.items()
-    }
+    seen = {name: summarise_failovers(failovers) for name, failovers in by_load.items()}
     blocks = [Prose(words=_describe(planned), level=Level.HEADLINE)]
     if not seen:
         blocks.append(Prose(words="No failover was measured.", level=Level.HEADLINE))

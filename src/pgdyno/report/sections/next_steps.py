@@ -33,9 +33,10 @@ def list_steps(
     experiment = report.record.plan.experiment
     # What more load hosts send is no gain of the server's.
     of_hosts = frozenset(() if experiment is None else (one.name for one in experiment.list_differing_in(LOAD_HOSTS)))
+    tuned = report.record.tuned
     proven = (
-        list_derived(report, trusted)
-        if report.record.tuned is not None
+        list_derived(report, tuned, trusted)
+        if tuned is not None
         else list_answered(compared, trusted, without=of_hosts)
     )
     followed = scaling_report(report)

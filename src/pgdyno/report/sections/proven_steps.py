@@ -16,7 +16,7 @@ import msgspec
 from pgdyno.analyse.comparison.derived_gain import CheckpointCycle, find_gains
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.failover import OUTAGE_METRICS
-from pgdyno.record.tuned import DERIVED, STOCK
+from pgdyno.record.tuned import DERIVED, STOCK, Tuned
 from pgdyno.record.types import ErrorFact
 from pgdyno.report.document import Link
 from pgdyno.report.format import format_seconds
@@ -68,11 +68,12 @@ class _Sides(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def list_derived(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[NextStep]:
+def list_derived(report: ReportInput, tuned: Tuned, trusted: Mapping[str, str]) -> Iterator[NextStep]:
     """Yield the steps that follow from the verdicts on derived settings.
 
     Args:
         report: The report's input.
+        tuned: The derived settings.
         trusted: The anchor of each workload whose verdicts may be trusted, by name.
     """
     shown: dict[str | None, list[_Shown]] = {}
@@ -84,7 +85,7 @@ def list_derived(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Ne
     yield from _use(whole, "Use the derived settings.", refused.get(DERIVED))
     if not any(one.kind is VerdictKind.FASTER for one in whole) and STOCK not in refused:
         yield from _stay(whole, STOCK, is_lone=True)
-    for layer in () if report.record.tuned is None else report.record.tuned.layers:
+    for layer in tuned.layers:
         costs = [one for one in shown.get(layer.name, ()) if one.kind is VerdictKind.SLOWER]
         if costs and layer.variant not in refused:
             yield _leave_out(layer.name, costs)

@@ -75,8 +75,9 @@ class KernelSettings:
         try:
             if chosen & self._current.keys():
                 # Under the same scheduler they would keep what another variant gave them.
-                schedulers = {name: held for name, held in self._changes.items() if sysfs.reset_with(name)}
-                kernel_file.write_values({name: held.old_value for name, held in schedulers.items()})
+                kernel_file.write_values(
+                    {name: held.old_value for name, held in self._changes.items() if sysfs.reset_with(name)}
+                )
             kernel_file.write_values(expected)
         except PgdynoError:
             kernel_file.write_values(self._current)

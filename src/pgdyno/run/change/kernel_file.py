@@ -54,7 +54,7 @@ def read_value(name: str) -> str:
 
 
 def write_values(expected: Mapping[str, str]) -> None:
-    """Set values by canonical name, in this order but schedulers first, and read all of them back.
+    """Set values by canonical name, within each kind in this order, schedulers first, and read all of them back.
 
     Raises:
         SpecError: The kernel refuses a value.

@@ -26,6 +26,7 @@ from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.mounts import unmount_all
 from pgdyno.run.host.process import ServerUser
+from pgdyno.run.host.process_id import find_working_in
 from pgdyno.run.host.session import end_session
 
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
@@ -60,9 +61,10 @@ class Home:
         self.clock_test = root / "clock.json"
         self.work = root / "work" if work is None else work
         self.data = self.work / "data"
-        # No deeper for a slot, which is made only once the data are loaded: a home's path that is short enough is so for all.
-        slot_sockets = self.work.with_name(self.work.name.replace(_SLOT, _SLOT_SOCKETS))
-        self.sockets = self.work / "sockets" if work is None else slot_sockets
+        # A slot's lie no deeper than the home's own: a slot is made once the data are loaded, too late to find its path too long.
+        self.sockets = (
+            self.work / "sockets" if work is None else work.with_name(work.name.replace(_SLOT, _SLOT_SOCKETS))
+        )
         # Beside the folder of the server's account, whose links root must not follow.
         self.scripts = root / f"{_SCRIPTS}{self.work.name}"
         self.wal = wal
@@ -266,22 +268,18 @@ class Home:
     def _find_processes(self, programs: Collection[str], *, is_alone: bool = False) -> Iterator[tuple[int, str]]:
         # Every PostgreSQL process changes to its data directory, and a pooler is started in the folder of its socket, which
         # identifies this home's processes without trusting recorded pids. A shell or an editor in that directory is left alone.
-        inside = f"{(self.data if is_alone else self.work).resolve()}/"
-        for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
+        for pid, folder in find_working_in(self.data if is_alone else self.work):
             try:
-                folder = os.readlink(cwd := f"/proc/{pid}/cwd")  # noqa: PTH115 - the same
-                if not f"{folder}/".startswith(inside):
-                    continue
                 # In another container the same path is another folder.
-                if not folder.endswith(_REMOVED) and not os.path.samefile(cwd, folder):  # noqa: PTH121 - the same
+                if not folder.endswith(_REMOVED) and not Path(f"/proc/{pid}/cwd").samefile(folder):
                     continue
-                status = Path("/proc", pid, "status").read_text(encoding="utf-8", errors="replace")
+                status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue
             facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
             uid = int(facts["Uid"].split()[0])
             if facts["Name"] in programs and (uid == self.user.uid or uid in self._find_owners()):
-                yield int(pid), facts["Name"]
+                yield pid, facts["Name"]
 
     def _find_owners(self) -> set[int]:
         """Return the accounts of the clusters here: a killed pgdyno may have run them as another one."""

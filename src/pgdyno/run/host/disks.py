@@ -7,13 +7,12 @@ of its own, and a check of a RAID reads all of its disks.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable
 
 from pgdyno.record.machine.dm_table import parse_dm_table
 from pgdyno.record.machine.preflight import BlockDevice, DiskActivity, RaidArray, Unseen
 from pgdyno.record.machine.tunables import Stripe
-from pgdyno.run.host.process import run
+from pgdyno.run.host.process import find_program, run
 from pgdyno.run.host.tree import Tree, bracketed
 
 # Source: Linux Documentation/admin-guide/iostats.rst: a sector counts 512 bytes, whatever the device's own sectors are.
@@ -49,7 +48,7 @@ def whole_device(tree: Tree, name: str) -> str:
 
 def read_dm_table(title: str) -> str | None:
     """Read a volume's table from device-mapper; None without dmsetup, or if this account cannot read it."""
-    dmsetup = shutil.which("dmsetup") or shutil.which("dmsetup", path="/usr/sbin:/sbin")
+    dmsetup = find_program("dmsetup")
     if dmsetup is None or os.geteuid() != 0:
         return None
     done = run([dmsetup, "table", title])

@@ -29,6 +29,7 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
 
 _Result = TypeVar("_Result")
+_OF_ROOT = "/usr/sbin:/sbin"
 _IF_PARENT_LIVES = '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"'
 
 
@@ -48,10 +49,12 @@ class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def temporary_folder(self) -> str:
-        """A folder for temporary files that the account may enter, as it often may not that of another's TMPDIR."""
+        """The folder for temporary files that the account may write to; another account's TMPDIR is often closed to it."""
         usual = Path(tempfile.gettempdir()).resolve()
+        if self.is_self:
+            return str(usual)
         is_open = usual.stat().st_mode & 0o003 == 0o003 and all(each.stat().st_mode & 0o001 for each in usual.parents)
-        return str(usual) if self.is_self or is_open else "/var/tmp"  # noqa: S108 - files of random names are made there
+        return str(usual) if is_open else "/var/tmp"  # noqa: S108 - files of random names are made there
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +118,11 @@ def call_as(user: ServerUser, work: Callable[[], _Result]) -> _Result:
             os.seteuid(uid)
         finally:
             os.setegid(gid)
+
+
+def find_program(name: str) -> str | None:
+    """Find a program, also where root's are: after `su` without a hyphen, PATH lacks them."""
+    return shutil.which(name) or shutil.which(name, path=_OF_ROOT)
 
 
 def make_reachable(folder: Path) -> None:

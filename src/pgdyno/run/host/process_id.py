@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -50,6 +51,18 @@ def read_boot_id() -> str:
 def read_place() -> tuple[str, str]:
     """Return this boot of the kernel and the namespace of process ids: where both are the same, so is what a pid means."""
     return read_boot_id(), str(Path("/proc/self/ns/pid").readlink())
+
+
+def find_working_in(folder: Path) -> Iterator[tuple[int, str]]:
+    """Yield the pid of each process that works in a folder or below it, with its current folder, as far as this account sees."""
+    inside = f"{folder.resolve()}/"
+    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
+        try:
+            current = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the same
+        except OSError:
+            continue
+        if f"{current}/".startswith(inside):
+            yield int(pid), current
 
 
 def _read_start_ticks(pid: int) -> int | None:

@@ -30,7 +30,7 @@ from pgdyno.run.over.talk import FarTalk
 from pgdyno.spec.hosts import HostEntry
 
 _BLOCK_BYTES = 1 << 16
-# Much more than waits for a program there that is merely slow: one for which so much waits hangs.
+# More than ever waits for a program there that is merely slow: if so much waits, it hangs.
 _MOST_PENDING_BYTES = 64 << 20
 _OUT, _ERR, _EXIT = "out", "err", "exit"
 

@@ -73,7 +73,7 @@ def note_own_size(draft: Draft) -> None:
     if own_bytes == default_bytes or draft.fixed.get("huge_pages") == "off":
         return
     note = f"counts pages of {format_bytes(own_bytes)}, which must be the kernel's default there: Hugepagesize in /proc/meminfo."
-    if draft.subject.disk.path:
+    if draft.subject.is_here:
         note = (
             f"is left alone: its pages have {format_bytes(default_bytes)}, and those of huge_page_size = {format_bytes(own_bytes)} are reserved"
             f" in /sys/kernel/mm/hugepages/hugepages-{own_bytes // KB}kB/nr_hugepages or when the machine boots."

@@ -178,7 +178,7 @@ def _put_overcommit(draft: Draft) -> None:
     if kernel.committed_bytes is None:
         draft.notes.append(
             "vm.overcommit_memory is left alone: how much memory other programs have reserved (Committed_AS) cannot be seen."
-            if subject.disk.path
+            if subject.is_here
             else "vm.overcommit_memory, vm.swappiness and kernel.numa_balancing are left alone: what other programs have reserved, "
             "swap and NUMA nodes of a machine that is not here are not known."
         )

@@ -44,9 +44,10 @@ def derive_wal(draft: Draft) -> None:
     """Decide WAL and checkpoints, after memory is decided.
 
     Raises:
-        SpecError: A max_wal_size that the user fixed does not fit the disk, or is below two segments, as a min_wal_size may be.
+        SpecError: The user fixed a max_wal_size that does not fit the disk, or a max_wal_size or min_wal_size below two
+            segments.
     """
-    _check_room(draft)
+    _check_fixed(draft)
     # First, because it decides how many pages a recovery writes.
     _put_compression(draft)
     _put_max_wal(draft)
@@ -56,7 +57,7 @@ def derive_wal(draft: Draft) -> None:
     _put_cow(draft)
 
 
-def _check_room(draft: Draft) -> None:
+def _check_fixed(draft: Draft) -> None:
     least = 2 * draft.subject.wal_segment_bytes
     for name in ("max_wal_size", "min_wal_size"):
         if draft.is_fixed(name) and draft.number(name) < least:

@@ -47,7 +47,7 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
 
 
 def _put_shared_terms_first(prices: Sequence[StudyPrice]) -> Sequence[StudyPrice]:
-    """Put the terms on which all machines have a price, if there are any, before the others of each: rows show the first."""
+    """Put the first term on which all machines have a price, if there is one, before their other terms: rows show the first."""
     costs = [one.cost for one in prices if one.cost.costs]
     terms = [one.term for one in costs[0].costs] if costs else []
     shared = next((term for term in terms if all(one.find(term) is not None for one in costs)), None)

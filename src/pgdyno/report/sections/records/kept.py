@@ -1,6 +1,6 @@
 """Read a record's report.json back, so that listing many records does not analyse each of them again.
 
-Only the fields that a journal shows are read.
+Only the fields that a journal needs are read.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import mmap
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ from pgdyno.run.device.scratch import open_scratch
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.host import THIS_HOST
-from pgdyno.run.host.process import make_reachable
+from pgdyno.run.host.process import find_program, make_reachable
 from pgdyno.run.host.process_id import this_process
 from pgdyno.units import format_bytes
 
@@ -43,8 +42,6 @@ _MKFS = {
     # ext4 would finish its initialisation later, beside the first measurement.
     "ext4": ("-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
 }
-# After `su` without a hyphen, root's PATH lacks them.
-_OF_ROOT = "/usr/sbin:/sbin"
 _PACKAGES = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
 # Unmounting flushes everything that a study has written.
 _UNMOUNT_S = 600.0
@@ -153,7 +150,7 @@ def emulated(
 
 def _find_mkfs(filesystem: str) -> str:
     name = f"mkfs.{filesystem}"
-    found = shutil.which(name) or shutil.which(name, path=_OF_ROOT)
+    found = find_program(name)
     if found is None:
         raise HostError(f"{name} is missing", hint=f"install it: `apt-get install {_PACKAGES[filesystem]}`")
     return found

@@ -23,7 +23,7 @@ from pgdyno.run.change.emulation.groups import GroupFiles, lift_throttles, remov
 from pgdyno.run.change.emulation.loop import keep_flushes_above
 from pgdyno.run.change.journal import HOST_FOLDER
 from pgdyno.run.host.process import make_reachable
-from pgdyno.run.host.process_id import is_running, read_boot_id
+from pgdyno.run.host.process_id import find_working_in, is_running, read_boot_id
 
 _FOLDER = HOST_FOLDER / "emulations"
 
@@ -92,11 +92,9 @@ def undo_left_emulations() -> tuple[Undo, ...]:
 
 def _thaw(folder: Path) -> None:
     """Let what works in a folder go on: servers that a live round froze then take the signal that waits for them, and end."""
-    inside = f"{folder.resolve()}/"
-    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
+    for pid, _ in find_working_in(folder):
         with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/{pid}/cwd").startswith(inside):  # noqa: PTH115 - the same
-                os.kill(int(pid), signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
 
 
 def _read_notes() -> Iterator[EmulationNote]:

@@ -116,7 +116,7 @@ def restore_settings(connection: sql.Connection, journal: Journal, *, is_moved: 
     undone: list[Undo] = []
     with journal.open() as page:
         own = [one for one in page.settings if (one.system_identifier, one.server) in places]
-        refuse_held(one for one in own if one.tuning is not TuningState.APPLIED)
+        refuse_held(own)
         changes = [one for one in own if one.command is None]
         await_writers(connection, (one.owner for one in changes))
         # A study may have begun on a tuned server, never the other way round; the last address was tuned last.
@@ -128,9 +128,14 @@ def restore_settings(connection: sql.Connection, journal: Journal, *, is_moved: 
     return tuple(undone)
 
 
+def is_held(change: SettingChange) -> bool:
+    """Return whether a running pgdyno is at work on a change; with a finished tuning it is not."""
+    return change.tuning is not TuningState.APPLIED and is_running(change.owner)
+
+
 def refuse_held(changes: Iterable[SettingChange]) -> None:
     """Raise a HostError if a running pgdyno is at work on one of the changes."""
-    held = next((one for one in changes if is_running(one.owner)), None)
+    held = next(filter(is_held, changes), None)
     if held is not None:
         who = "a measurement" if held.tuning is None else "a tuning"
         raise HostError(f"{who} holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it")
