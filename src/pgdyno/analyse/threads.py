@@ -12,7 +12,7 @@ from pgdyno.record.samples.series import gauge
 def measure_threads(
     samples: OsSamples, start_s: float, end_s: float, *, label: str = "load"
 ) -> tuple[tuple[float, float], ...]:
-    """Measure for which shares of the time between two instants each thread of the process `label` had a CPU, and waited for one."""
+    """Return the shares of the time between two instants in which each thread of the process `label` had a CPU and waited for one."""
     times_s = gauge(samples.frame, "t_s")
     inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
     lengths_s = np.diff(times_s)

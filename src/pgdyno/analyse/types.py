@@ -42,8 +42,8 @@ class Percentile(msgspec.Struct, frozen=True, kw_only=True):
     value_ms: float | None
     reason: str | None = None
     unsupported_ms: float | msgspec.UnsetType = msgspec.UNSET
-    """What it is by the transactions that there are; absent beside a value, and where there is none. Comparisons take it: left
-    out, it would be missing where a variant is slow."""
+    """The value that too few transactions give; absent beside a supported one, and without transactions. Comparisons use it,
+    because a slow variant completes few."""
 
     @property
     def own_ms(self) -> float | None:
@@ -243,7 +243,7 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def representative(self) -> TrialAnalysis | None:
-        """The trial whose charts a report shows first: the observed one, or else the median of the ranked, of an even number the upper one."""
+        """The trial whose charts a report shows first: the observed one, or else the (upper) median of the ranked ones."""
         ranked = self.ranked
         ranked = [t for t in ranked if t.record.planned.is_observed] or ranked
         return ranked[len(ranked) // 2] if ranked else None

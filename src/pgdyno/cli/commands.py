@@ -106,7 +106,7 @@ def _keep_default(parameter: Any) -> None:
 
 
 def _tell_repeated(command: PlainCommand, ctx: Any, words: Sequence[str]) -> None:
-    """Refuse unlike values of an option that takes one and says what is measured, and note those of any other.
+    """Refuse unlike values of an option that takes one value and says what is measured; note those of any other option.
 
     Typer drops all but the last without a word.
 

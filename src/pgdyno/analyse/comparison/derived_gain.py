@@ -90,7 +90,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> Advice:
-        """The advice that follows from the verdict; what short trials held against rarer checkpoints proves nothing."""
+        """The advice that follows from the verdict; undecided where the trials were too short to judge rarer checkpoints."""
         if self.verdict is None or (self.is_slower and self.short is not None):
             return Advice.UNDECIDED
         return _ADVICE.get(self.verdict.kind, Advice.UNDECIDED)

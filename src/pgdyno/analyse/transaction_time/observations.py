@@ -32,7 +32,7 @@ class BackendActivity(msgspec.Struct, frozen=True, kw_only=True):
 
     by_activity: dict[Resource | str, Floats]
     lengths_s: Floats
-    """Of the seconds: one whose samples came late is longer."""
+    """Length of each second: one whose samples came late is longer."""
     samples_count: int
 
     def mean(self, what: Resource | str) -> float:
