@@ -31,9 +31,9 @@ _CLOSED_LIST = re.compile(
 )
 _ENDED = re.compile(r"pg_terminate_backend\(.*?DETAIL:  [Pp]arameters: \$1 = '([^']*)'", re.DOTALL)
 _OWN_NAME = r'"pgdyno_[0-9a-f]{32}(?:_[0-9a-f]{8}_run)?"'
-# What a study asks for outside of the databases that it made, beside the above.
+# What a study asks for outside of the databases that it made, beside the above; without FORCE where autovacuum is in one.
 _OF_DATABASES = re.compile(
-    rf"CREATE DATABASE {_OWN_NAME}(?: TEMPLATE .*)?|DROP DATABASE IF EXISTS {_OWN_NAME} WITH \(FORCE\)"
+    rf"CREATE DATABASE {_OWN_NAME}(?: TEMPLATE .*)?|DROP DATABASE IF EXISTS {_OWN_NAME}(?: WITH \(FORCE\))?"
     rf"|COMMENT ON DATABASE {_OWN_NAME} IS 'pgdyno .*'|ALTER ROLE CURRENT_USER IN DATABASE {_OWN_NAME} SET search_path = public"
     # Sessions of its own role in a database of its own, which a pooler keeps; the log's next lines name the database.
     r"|SELECT pg_catalog\.pg_terminate_backend\(a\.pid\) FROM .* WHERE d\.datname = \$1 AND a\.usesysid = d\.datdba"
