@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import GENTLE, Bench, run_here, wait_until
+from tests.cli.program import GENTLE, Bench, run_here
 from tests.given import LOG_PREFIX, list_unexpected
 from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -46,12 +46,6 @@ def words(
 ) -> tuple[str, ...]:
     dsn = f"host={cluster.root} port={PORT} user=bench dbname={dbname}"
     return (command, *more, "--dsn", dsn, "--database", database)
-
-
-def await_ended(cluster: Cluster) -> None:
-    """Wait until no session of the command before is left: what one counts as it ends would be others' work."""
-    sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'bench'"
-    assert wait_until(lambda: int(cluster.sql(sessions)) == 0)
 
 
 def dump(cluster: Cluster, *, only: str | None = None) -> str:
@@ -115,7 +109,6 @@ def test_the_string_may_name_it_too(cluster: Cluster, bench: Bench) -> None:
     named = words(cluster, "bench", "--stock-only", dbname="app")
     done = run_here((*named, "--workload", "read.sql", *SHORT), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
-    await_ended(cluster)
     done = run_here((*named, "--workload", "pay.sql", *SHORT, "--out", "other"), cwd=bench.folder)
     assert (done.returncode, "in a read-only transaction" in done.stderr) == (2, True), done.stderr
     assert dump(cluster) == before
@@ -180,7 +173,6 @@ def test_a_procedure_that_begins_a_transaction_that_writes(cluster: Cluster, ben
     assert bench.records == []
     done = run_here((*named, "--workload", "call.sql", *SHORT, "--allow", "busy", "--out", "busy"), cwd=bench.folder)
     assert (done.returncode, "rows were written to the database calls" in done.stderr) == (0, True), done.stderr
-    await_ended(cluster)
     done = run_here((*named, "--workload", "words.sql", *SHORT, "--out", "words"), cwd=bench.folder)
     assert (done.returncode, "rows were written" in done.stderr) == (0, False), done.stderr
     cluster.sql("DROP DATABASE calls WITH (FORCE)")
@@ -210,7 +202,6 @@ def test_pgbenchs_own_tables_are_read_by_select_only(cluster: Cluster, bench: Be
     named = words(cluster, "bench", "--stock-only", database="tables")
     done = run_here((*named, "--workload", "select-only", *SHORT), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
-    await_ended(cluster)
     done = run_here((*named, "--workload", "tpcb-like", *SHORT, "--out", "other"), cwd=bench.folder)
     assert (done.returncode, "cannot execute UPDATE in a read-only transaction" in done.stderr) == (2, True), (
         done.stderr

@@ -20,7 +20,7 @@ from pgdyno.facts.readable_counters import name_place
 from pgdyno.facts.views import server_counters
 from pgdyno.flow.given.check import check_given
 from pgdyno.record.machine.given_server import Capability, GivenServer
-from pgdyno.run.given import conninfo
+from pgdyno.run.given import conninfo, probe
 from pgdyno.run.given.probe import probe_server, watch_server
 from pgdyno.run.host import process
 from pgdyno.run.postgres import sql
@@ -285,6 +285,21 @@ def test_others_at_work_are_seen_by_any_role(cluster: Cluster, statement: str) -
             assert others.poll() is None
     finally:
         process.stop(others)
+
+
+def test_what_ends_at_once_and_is_over_is_not_at_work(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    bursts, look = ["BEGIN; SELECT 1; COMMIT;" * 200], probe._watch_transactions
+
+    def look_beside_a_burst(connection: sql.Connection) -> int:
+        while bursts:
+            # Its session tells what it counts as it ends, at the latest.
+            cluster.sql(bursts.pop())
+        return look(connection)
+
+    monkeypatch.setattr(probe, "_watch_transactions", look_beside_a_burst)
+    server = watch_server(dsn(cluster))
+    assert bursts == []
+    assert "sessions-at-work" not in rules(server)
 
 
 def test_a_standby_of_a_service_over_tls() -> None:

@@ -22,9 +22,9 @@ from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
 from pgdyno.explain.episodes import find_episodes_in_average
 from pgdyno.explain.finding import Finding, Severity, keep_to_record
-from pgdyno.explain.preflight.given import IDLE_TPS
 from pgdyno.explain.preflight.study import find_preflight_doubts, find_version_doubts
 from pgdyno.facts.durability import Loss, durability_given_up
+from pgdyno.record.machine.given_server import IDLE_TPS
 from pgdyno.record.trial_data import FILES
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
 

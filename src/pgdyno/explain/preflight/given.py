@@ -12,7 +12,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.other_load import advise_stop, describe_busy, is_busy
 from pgdyno.explain.preflight.version import find_untried
 from pgdyno.plan.scaling import SPARE_CONNECTIONS
-from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.record.machine.given_server import IDLE_TPS, GivenServer
 from pgdyno.record.machine.preflight import Activity
 
 FAR = "far"
@@ -20,9 +20,6 @@ FAR = "far"
 _CONNECTIONS = "connections"
 IN_USE = frozenset({"sessions-at-work", "archiving", "replicas"})
 """Rules whose findings say that others depend on the server, so that a load needs the user's word."""
-
-IDLE_TPS = 20.0
-"""Transactions of others in a second, above which they count as being at work: monitoring and the server's workers end some."""
 
 
 class LeftSettings(msgspec.Struct, frozen=True, kw_only=True):

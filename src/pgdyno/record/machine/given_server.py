@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+IDLE_TPS = 20.0
+"""Transactions of others in a second, above which they count as being at work: monitoring and the server's workers end some."""
+
 
 class Capability(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that pgdyno would see or do in a server, and whether the server permits it."""
@@ -65,7 +68,10 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     active_sessions: int | None
     """Sessions of others that run a statement now; None if they are hidden from this role."""
     others_tps: float | None = None
-    """Transactions per second of others, counted over two seconds before the load; None if they were not counted."""
+    """Transactions per second of others before the load; None if they were not counted.
+
+    Counted over two seconds, and where they were above `IDLE_TPS` once more, of which the lower count holds.
+    """
     is_archiving: bool | None = None
     """Whether archive_mode is on; None if that could not be read."""
     replica_count: int | None = None
