@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,11 +12,13 @@ from pgdyno.conduct.emulation import _DATA_BYTES, _choose_sizes, describe_excess
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, PgdynoError, SpecError
 from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.run.host.facts import read_host_facts
 from pgdyno.spec.host import DiskSpec, HostSpec
-from pgdyno.spec.read import make_study
+from pgdyno.spec.read import make_study, read_study
 from pgdyno.spec.study import Study
 from pgdyno.tune.hosts import make_shape
 
+TREE = Path(__file__).parents[2]
 GP3 = DiskSpec(volume="gp3", size="1GB", filesystem="xfs", mount_options="noatime", volume_latency_ms=1.5)
 ROOMY = HostSpec(cpus=1, memory="1GB", disk=DiskSpec(kind="hdd", size="900GB"), emulate=True)
 HOST = HostSpec(cpus=1, memory="256MB", disk=GP3, instance_iops=2_000, instance_mb_s=100, emulate=True)
@@ -53,6 +56,27 @@ def test_an_emulated_disk_has_room_for_what_its_study_asks_for(tmp_path: Path) -
     )
     machine = Machine(version_major=18, cpu_count=2, memory_bytes=2**33, disk_free_bytes=round(sizes["data"] * 0.98))
     plan_study(msgspec.structs.replace(wanted, host=None), machine)
+
+
+@pytest.mark.parametrize("name", ["c7g-cliff", "c7g-sixteenth"])
+def test_cases_say_how_much_disk_their_emulation_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, facts = TREE / "studies" / "cases" / f"{name}.toml", read_host_facts(tmp_path)
+    said = re.search(r"with (\d+) GB of\n# free disk", path.read_text(encoding="utf-8"))
+    assert said is not None
+    assert f"{said[1]} GB of free disk" in (TREE / "docs" / "cases.md").read_text(encoding="utf-8")
+    study, place = read_study(path), Workspace.make(home=tmp_path, out=None, run_as=None)
+
+    def plan_with(free_gb: int) -> None:
+        disk = msgspec.structs.replace(facts.data_disk, free_bytes=free_gb * 2**30)
+        here = msgspec.structs.replace(facts, data_disk=disk)
+        monkeypatch.setattr("pgdyno.conduct.emulation.read_host_facts", lambda _: here)
+        plan_emulation(study, place)
+
+    plan_with(int(said[1]))
+    with pytest.raises(HostError, match="too little space"):
+        plan_with(int(said[1]) - 1)
 
 
 @pytest.mark.parametrize(
