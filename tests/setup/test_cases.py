@@ -1,4 +1,7 @@
-"""docs/cases.md says what the commands that it names print, and what follows from the published figures."""
+"""docs/cases.md says what the commands that it names print, and what follows from the published figures; guides show outputs.
+
+Blocks of `console` show commands that need nothing of this machine.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tests.rows import check_rows
 from .conftest import TREE
 
 PAGE = (TREE / "docs" / "cases.md").read_text(encoding="utf-8")
+GUIDES = [(TREE / "docs" / "guide" / f"{name}.md").read_text(encoding="utf-8") for name in ("price", "tune")]
 SECTIONS = {part.partition("\n")[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
 ROW = re.compile(r"^\| (?P<said>.+) \| (?P<answer>.+) \| (?P<letters>[A-Z](?:, [A-Z])*) \|$", re.MULTILINE)
 NAMED = re.compile(r"^- (?P<letter>[A-Z]): `\./pgdyno (?P<command>.+)`$", re.MULTILINE)
@@ -30,20 +34,22 @@ def read_output(command: str) -> str:
 
 
 def list_quotes() -> list[tuple[str, tuple[str, ...]]]:
-    """Each sentence in quotation marks, with the commands of which one must print it."""
+    """Each sentence in quotation marks and each line of a block, with the commands of which one must print it."""
     found = []
     for section in SECTIONS.values():
         commands = {match["letter"]: match["command"] for match in NAMED.finditer(section)}
         for row in ROW.finditer(section):
             asked = tuple(commands[letter] for letter in row["letters"].split(", "))
             found += [(quote, asked) for quote in re.findall("“(.+?)”", row["answer"])]
-    for block in CONSOLE.finditer(PAGE):
+    blocks = [list(CONSOLE.finditer(page)) for page in (PAGE, *GUIDES)]
+    assert all(blocks)
+    for block in (block for page in blocks for block in page):
         command = ""
         for line in block["lines"].splitlines():
             if line.startswith("$ "):
                 command = line.removeprefix("$ ./pgdyno ")
-            elif line != "…":
-                found.append((" ".join(line.split()), (command,)))
+            else:
+                found += [(" ".join(part.split()), (command,)) for part in line.split("…") if part.strip()]
     return found
 
 
