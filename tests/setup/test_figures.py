@@ -44,6 +44,23 @@ def test_every_table_and_every_figure_is_in_use(tool: ModuleType) -> None:
     assert tool.list_names(page) == {line["figure"] for _, line in LINES}
 
 
+def read_guide(name: str) -> str:
+    return " ".join((TREE / "docs" / "guide" / f"{name}.md").read_text(encoding="utf-8").split())
+
+
+def test_the_guide_of_ci_quotes_the_largest_rates(tool: ModuleType) -> None:
+    figures, page = tool.read_figures(), read_guide("ci")
+    for names, words in (
+        (r"verdicts\.simulate\.\w+\.\d_variants\.pgdyno", "false verdicts"),
+        (r"verdicts\.simulate\.final_look\..+", "where studies are resumed"),
+    ):
+        rates = [figure["value"] for name, figure in figures.items() if re.fullmatch(names, name)]
+        assert f"at most {max(rates) * 100:.1f} % {words}" in page
+    real = figures["verdicts.server.identical.live.false"]
+    share, low, high = (f"{real[field] * 100:.1f}" for field in ("value", "low", "high"))
+    assert f"{share} % were false ({low} to {high} %, n = {real['n']})" in page
+
+
 def test_figures_are_whole(tool: ModuleType) -> None:
     wrong = [f"{name}: {line['figure']}" for name, line in LINES if tuple(line) != tool.FIELDS or not is_whole(line)]
     assert not wrong, "\n".join(wrong)
