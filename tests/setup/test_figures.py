@@ -61,6 +61,14 @@ def test_the_guide_of_ci_quotes_the_largest_rates(tool: ModuleType) -> None:
     assert f"{share} % were false ({low} to {high} %, n = {real['n']})" in page
 
 
+def test_the_guide_of_compare_quotes_how_live_pairs_scatter(tool: ModuleType) -> None:
+    figures, page = tool.read_figures(), read_guide("compare")
+    for workload in ("tpcb-like", "select-only", "simple-update"):
+        ratio = figures[f"answers.{workload}.scatter_ratio"]
+        interval = f"{ratio['value']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+        assert re.search(rf"{re.escape(interval)} [a-z ]*with {workload}", page)
+
+
 def test_figures_are_whole(tool: ModuleType) -> None:
     wrong = [f"{name}: {line['figure']}" for name, line in LINES if tuple(line) != tool.FIELDS or not is_whole(line)]
     assert not wrong, "\n".join(wrong)
