@@ -18,6 +18,8 @@ from typer.core import TyperCommand
 from pgdyno import __version__
 from pgdyno.cli.commands import PlainCommand
 from pgdyno.cli.main import app
+from pgdyno.conduct.given.server import DEFAULT_CLIENTS, DEFAULT_SCALE
+from pgdyno.flow.given.bench import _QUICK_TRIALS, _TRIALS
 from tests.cli.program import run_here
 
 COMMANDS = [
@@ -76,6 +78,18 @@ def test_help_fits_the_terminal(columns: int) -> None:
         lines = say(command, "--help", columns=columns).splitlines()
         # A command that is to be copied stays on its line, however long.
         assert max(len(line) for line in lines if not line.startswith(("  pgdyno ", "  sudo "))) <= min(columns, 100)
+
+
+def test_help_names_what_a_given_server_gets() -> None:
+    bench, sweep, check = (" ".join(say(command, "--help").split()) for command in ("bench", "sweep", "check"))
+    for text in (bench, sweep, check):
+        assert f"[default: 4 for each CPU; --dsn: {DEFAULT_CLIENTS}]" in text
+    for text in (bench, sweep):
+        assert f"[default: from the machine; --dsn: {DEFAULT_SCALE}]" in text
+    for key in ("duration", "warm_up"):
+        assert f"; --dsn: {_TRIALS[key]}, with --quick {_QUICK_TRIALS[key]}]" in bench
+    assert _TRIALS["rounds"] == _QUICK_TRIALS["rounds"]
+    assert f"--stock-only, --dsn: {_TRIALS['rounds']}]" in bench
 
 
 def test_an_example_can_be_copied_as_it_stands() -> None:

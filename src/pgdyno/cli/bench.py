@@ -115,20 +115,22 @@ def bench(
         typer.Option(
             "--duration",
             "-T",
-            help="Measured load of one trial, such as 60s. [default: 4s; --quick: 3s; --layers: 20s; --stock-only: 30s]",
+            help="Measured load of one trial, such as 60s. [default: 4s; --quick: 3s; --layers: 20s; --stock-only: 30s; --dsn: 20s,"
+            " with --quick 10s]",
             show_default=False,
         ),
     ] = None,
     warm_up: Annotated[
         str | None,
         typer.Option(
-            help="Unmeasured load before it. [default: 1s; --layers: 3s; --stock-only: 5s]", show_default=False
+            help="Unmeasured load before it. [default: 1s; --layers: 3s; --stock-only: 5s; --dsn: 5s, with --quick 3s]",
+            show_default=False,
         ),
     ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
-            help="Trials of each workload and variant. [default: from --minutes; --stock-only: 5]",
+            help="Trials of each workload and variant. [default: from --minutes; --stock-only, --dsn: 5]",
             show_default=False,
         ),
     ] = None,

@@ -84,10 +84,13 @@ FailoverOption = Annotated[
 ]
 ScaleOption = Annotated[
     int | None,
-    typer.Option(help="pgbench's scale factor, 15 MB per unit. [default: from the machine]", show_default=False),
+    typer.Option(
+        help="pgbench's scale factor, 15 MB per unit. [default: from the machine; --dsn: 50]", show_default=False
+    ),
 ]
 ClientsOption = Annotated[
-    int | None, typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU]", show_default=False)
+    int | None,
+    typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU; --dsn: 8]", show_default=False),
 ]
 ThreadsOption = Annotated[
     int | None,

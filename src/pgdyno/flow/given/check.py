@@ -6,7 +6,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
-from pgdyno.conduct.given.server import name_left_settings
+from pgdyno.conduct.given.server import DEFAULT_CLIENTS, name_left_settings
 from pgdyno.errors import ExitCode
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.given import find_given_obstacles
@@ -16,9 +16,6 @@ from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.run.given import conninfo
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.preflight import watch_machine
-
-# Of a bench on a machine of two CPUs.
-_DEFAULT_CLIENTS = 8
 
 
 class GivenCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +58,7 @@ def check_given(dsn: str, *, clients: int | None) -> GivenCheck:
     server, activity = watch_machine(lambda: watch_server(dsn))
     findings = find_given_obstacles(
         server,
-        clients=_DEFAULT_CLIENTS if clients is None else clients,
+        clients=DEFAULT_CLIENTS if clients is None else clients,
         has_password=conninfo.has_password(dsn),
         left=name_left_settings(server),
         activity=activity,
