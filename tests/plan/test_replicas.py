@@ -37,7 +37,7 @@ def test_what_cannot_read_from_standbys_is_refused_with_what_to_do() -> None:
     given = {"kind": "given", "dsn": "host=db1"}
     reads = {"endpoint": "replicas"}
     rows = [
-        (make("primary", "replicas", standbys=0), "needs standbys", "--standbys 1"),
+        (make("primary", "replicas", standbys=0), "needs standbys", "set standbys = 1 in [server], or --standbys 1"),
         (make(standbys=0, workload=reads), "needs standbys", "--standbys 1"),
         (make(workload=reads | {"name": "tpcb-like"}), "workload tpcb-like cannot run on a standby", "select-only"),
         (

@@ -1,14 +1,16 @@
-"""The studies in the tree can be planned, and the server of pgdyno has what they set."""
+"""The studies in the tree and in the guide can be planned, and the server of pgdyno has what they set."""
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 from pgdyno.plan.experiment import identify_server
 from pgdyno.plan.plan import StepKind, plan_study
 from pgdyno.plan.types import Machine
 from pgdyno.plan.variants import plan_experiment
-from pgdyno.spec.read import read_study
+from pgdyno.spec.read import make_study, read_study
 from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.spec.variant import DesignKind, show_value
 from tests.rows import each_row
@@ -45,3 +47,16 @@ def test_shipped_studies_can_be_planned(path: Path) -> None:
         assert identify_server(server) == identify_server(study.server)
         for name, value in server.settings.items():
             read_setting(find_setting(name, 18), name, show_value(value))
+
+
+def test_the_studies_of_the_guide_can_be_planned() -> None:
+    pages = sorted((STUDIES.parent / "docs" / "guide").glob("*.md"))
+    blocks = [
+        block
+        for page in pages
+        for block in re.findall(r"^```toml\n(.+?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    ]
+    studies = [raw for raw in map(tomllib.loads, blocks) if "workload" in raw]
+    assert len(studies) > 1
+    for raw in studies:
+        plan_study(make_study(raw, source="guide", folder=STUDIES), MACHINE)

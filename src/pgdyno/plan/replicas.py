@@ -52,7 +52,7 @@ def _find_refusals(
         yield (
             "the endpoint replicas needs standbys",
             "this study has none",
-            f"add --standbys 1; for example `{_EXAMPLE}`",
+            f"set standbys = 1 in [server], or --standbys 1; for example `{_EXAMPLE}`",
         )
     for load, part in reading:
         if load.is_loading:
