@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.spec.complaint import find_line
+from pgdyno.spec.failover import FailoverSpec
+from pgdyno.spec.hosts import HostEntry
 from pgdyno.spec.pooler import PoolerSpec
 from pgdyno.spec.read import format_study, make_study, parse_study, read_study
 from pgdyno.spec.scaling import ScalingSpec
@@ -165,6 +167,8 @@ def test_records_of_earlier_versions_have_what_is_refused_now(tmp_path: Path) ->
         VariantSpec,
         SweepSpec,
         ScalingSpec,
+        FailoverSpec,
+        HostEntry,
         SearchSpec,
         ExperimentSpec,
     ]
