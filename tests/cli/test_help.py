@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -90,6 +91,13 @@ def test_help_names_what_a_given_server_gets() -> None:
         assert f"; --dsn: {_TRIALS[key]}, with --quick {_QUICK_TRIALS[key]}]" in bench
     assert _TRIALS["rounds"] == _QUICK_TRIALS["rounds"]
     assert f"--stock-only, --dsn: {_TRIALS['rounds']}]" in bench
+
+
+def test_examples_name_records_as_they_are_named() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in GOLDEN.glob("*.txt")]
+    names = {name for text in texts for name in re.findall(r"pgdyno-(?:records|disks)/(\d[\w-]*)", text)}
+    assert len(names) > 3
+    assert [name for name in names if not re.match(r"\d{8}-\d{6}-[a-z]", name)] == []
 
 
 def test_an_example_can_be_copied_as_it_stands() -> None:

@@ -14,7 +14,7 @@ from pgdyno.cli.session import session
 DEFAULT_SITE = Path("pgdyno-site")
 PUBLISH_EXAMPLES = (
     "Examples:\n\n`pgdyno publish pgdyno-records/* --to site`\n\n"
-    "`pgdyno publish c7g/20261121-bench r8g/20261121-bench --to /srv/www/postgresql --json`"
+    "`pgdyno publish c7g/20261121-093000-bench r8g/20261121-093000-bench --to /srv/www/postgresql --json`"
 )
 
 

@@ -14,24 +14,24 @@ from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
 REPORT_EXAMPLES = (
-    "Examples:\n\n`pgdyno report pgdyno-records/20261121-0930-bench`\n\n"
-    "`pgdyno report pgdyno-records/20261121-0930-compare --fail-if slower --junit pgdyno.xml`"
+    "Examples:\n\n`pgdyno report pgdyno-records/20261121-093000-bench`\n\n"
+    "`pgdyno report pgdyno-records/20261121-093000-compare --fail-if slower --junit pgdyno.xml`"
 )
 SHOW_EXAMPLES = (
     "Examples:\n\n`pgdyno show` · the newest record here\n\n`pgdyno show pgdyno-records/20261121-093000-bench --json`"
 )
 LIST_EXAMPLES = "Example:\n\n`pgdyno list --records results`"
 COMPARE_RECORDS_EXAMPLES = (
-    "Examples:\n\n`pgdyno compare-records pgdyno-records/20261120-bench pgdyno-records/20261121-bench`\n\n"
-    "`pgdyno compare-records c7g/20261121-bench r8g/20261121-bench m7i/20261121-bench` · compare two machines with the first\n\n"
+    "Examples:\n\n`pgdyno compare-records pgdyno-records/20261120-093000-bench pgdyno-records/20261121-093000-bench`\n\n"
+    "`pgdyno compare-records c7g/20261121-093000-bench r8g/20261121-093000-bench m7i/20261121-093000-bench` · compare two machines with the first\n\n"
     "`pgdyno compare-records before after --out before-after.html` · write an HTML page; .md and .json work as well"
 )
 EXPORT_EXAMPLES = (
     "Examples:\n\n`pgdyno export --csv tables` · the newest record here\n\n"
-    "`pgdyno export pgdyno-records/20261121-0930-bench --parquet tables`\n\n"
+    "`pgdyno export pgdyno-records/20261121-093000-bench --parquet tables`\n\n"
     "`pgdyno export --openmetrics bench.om` · `promtool tsdb create-blocks-from openmetrics bench.om` takes it in\n\n"
     "`pgdyno export --otlp http://localhost:4318`\n\n"
-    "`pgdyno export pgdyno-records/20261121-0930-compare --junit pgdyno.xml`"
+    "`pgdyno export pgdyno-records/20261121-093000-compare --junit pgdyno.xml`"
 )
 HISTORY_EXAMPLES = (
     "Examples:\n\n`pgdyno history` · all records here\n\n"

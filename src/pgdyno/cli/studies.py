@@ -146,7 +146,7 @@ def plan(
         show(view)
 
 
-RESUME_EXAMPLES = "Example:\n\n`pgdyno resume pgdyno-records/20261121-0930-bench`"
+RESUME_EXAMPLES = "Example:\n\n`pgdyno resume pgdyno-records/20261121-093000-bench`"
 
 
 def resume(
