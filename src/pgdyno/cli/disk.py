@@ -67,8 +67,8 @@ def disk(
     file_size: Annotated[
         str | None,
         typer.Option(
-            help="Size of the test file, such as 16GB. [default: 2GB, with --quick 512MB, at most a quarter of the free"
-            " space]",
+            help="Size of the test file, such as 16GB: up to half of the free space. [default: 2GB, with --quick 512MB, but no"
+            " more than a quarter of it]",
             show_default=False,
         ),
     ] = None,
