@@ -69,6 +69,18 @@ def test_the_guide_of_compare_quotes_how_live_pairs_scatter(tool: ModuleType) ->
         assert re.search(rf"{re.escape(interval)} [a-z ]*with {workload}", page)
 
 
+def test_the_guide_of_restoring_quotes_what_was_announced(tool: ModuleType) -> None:
+    figures, page = tool.read_figures(), read_guide("restoring")
+    for policy in ("copy", "none"):
+        announced, measured, ratio = (
+            figures[f"restore.announced.tpcb-like.{policy}.{name}"]
+            for name in ("announced", "measured", "measured_to_announced")
+        )
+        seconds = f"{measured['value']:.0f} s [{measured['low']:.0f}, {measured['high']:.0f}]"
+        assert re.search(rf"{re.escape(seconds)} [^.]*announced {announced['value']} s", page)
+        assert f"{ratio['value']} [{ratio['low']:.1f}, {ratio['high']:.1f}]" in page
+
+
 def test_figures_are_whole(tool: ModuleType) -> None:
     wrong = [f"{name}: {line['figure']}" for name, line in LINES if tuple(line) != tool.FIELDS or not is_whole(line)]
     assert not wrong, "\n".join(wrong)
