@@ -40,7 +40,7 @@ class Nature(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float | None = None
     """By Little's law without one."""
     demands: dict[UseKind, float] = {}
-    """Of the disk; of flushes any."""
+    """Of the disk; of flushes the share of transactions that write."""
     limits: dict[UseKind, float] = {}
     shares: dict[Resource, float] = {}
 
@@ -97,7 +97,7 @@ def _draw_trial(
     if nature.generator_s is not None:
         shares["load_generator_thread_ratio"] = nature.generator_s * tps / 2
     uses = tuple(
-        _use(kind, tps if kind is UseKind.FLUSHES else noisy(demand) * tps, nature)
+        _use(kind, (demand if kind is UseKind.FLUSHES else noisy(demand)) * tps, nature)
         for kind, demand in nature.demands.items()
     )
     latency_ms = nature.latency_ms or 1e3 * nature.clients / tps

@@ -485,6 +485,18 @@ def test_clients_that_wait_for_flushes_are_hinted_to_be_more() -> None:
     assert capacity.next.binds is BoundKind.CPU
 
 
+def test_of_a_mix_only_what_writes_waits_for_flushes() -> None:
+    """A transaction in ten writes: flushes bound the load at ten times the TPS, and one client does not wait long."""
+    demands, limits = {**WRITING.demands, UseKind.FLUSHES: 0.1}, {**WRITING.limits, UseKind.FLUSHES: 300.0}
+    capacity = reckon(msgspec.structs.replace(WRITING, clients=4, demands=demands, limits=limits), sd=0.0)
+    flushes = next(bound for bound in capacity.bounds if bound.kind is BoundKind.FLUSHES)
+    assert flushes.tps.value == pytest.approx(2 * 300.0 / 0.1)
+    assert flushes.used.value == pytest.approx(1600.0 / 6000.0)
+    assert not flushes.is_refuted
+    # 2000 TPS of 1 ms of CPU, and for a tenth of them a flush of 1/300 s.
+    assert capacity.advice.low == math.ceil(0.99 * 2000.0 * (1e-3 + 0.1 / 300.0))
+
+
 # Projections
 
 

@@ -8,7 +8,9 @@ import polars as pl
 import pytest
 
 from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_all_limits, find_limits, measure_disk_demand
+from pgdyno.plan.types import PlannedPart
 from pgdyno.record.device.disk_card import DiskCard
+from pgdyno.record.pgbench.output import ScriptResult
 from pgdyno.record.samples.os_series import CPU_KINDS, cpu_busy, disk_series
 from pgdyno.record.serverlog import CheckpointComplete, LogOrigin
 from pgdyno.record.trial_data import TrialData
@@ -132,6 +134,42 @@ def test_what_only_reads_waits_for_no_flush() -> None:
     data = make_data(wal_bytes=10.0 * COUNT, counters=COMMITS)
     join = measure_disk_demand(data, make_workload("select-only"), LIMITS, device=DEVICE, tps=1000.0)
     assert join.find(UseKind.FLUSHES) is None
+
+
+def find_mixed_commits(
+    scripts: tuple[str, ...], counts: tuple[int, ...], parts: tuple[PlannedPart, ...] = ()
+) -> tuple[float, float] | None:
+    """Commits that wait for flushes, and how many can: of 1,000 TPS of 4 clients with a flush of 4 ms."""
+    data = make_data(wal_bytes=600.0 * COUNT, counters=COMMITS)
+    ran = tuple(ScriptResult(number=n, name="", transaction_count=count) for n, count in enumerate(counts, 1))
+    data = msgspec.structs.replace(data, pgbench=msgspec.structs.replace(data.pgbench, scripts=ran))
+    load = msgspec.structs.replace(
+        make_workload("mixed"), scripts=tuple((name, 1) for name in scripts), parts=parts, clients=4
+    )
+    use = measure_disk_demand(data, load, DiskLimits(flush_s=0.004), device=DEVICE, tps=1000.0).find(UseKind.FLUSHES)
+    return None if use is None else (use.used, use.limit)
+
+
+def test_of_several_scripts_only_those_that_write_wait_for_flushes() -> None:
+    assert find_mixed_commits(("select-only", "tpcb-like"), (9 * COUNT, COUNT)) == pytest.approx((100.0, 500.0))
+    assert find_mixed_commits(("simple-update", "tpcb-like"), (COUNT, COUNT)) == pytest.approx((1000.0, 500.0))
+    assert find_mixed_commits(("own.sql", "select-only"), (COUNT, 3 * COUNT)) == pytest.approx((250.0, 500.0))
+    reading, writing = (
+        PlannedPart(name=name, scripts=((name, 1),), clients=clients, threads=1, endpoint="primary")
+        for name, clients in (("select-only", 3), ("tpcb-like", 1))
+    )
+    assert find_mixed_commits(("select-only", "tpcb-like"), (4 * COUNT, COUNT), (reading, writing)) == pytest.approx(
+        (200.0, 250.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("scripts", "counts"), [(("own.sql", "tpcb-like"), (9 * COUNT, COUNT)), (("select-only", "tpcb-like"), ())]
+)
+def test_where_nobody_knows_which_transactions_write_no_flushes_are_counted(
+    scripts: tuple[str, ...], counts: tuple[int, ...]
+) -> None:
+    assert find_mixed_commits(scripts, counts) is None
 
 
 def test_checkpoints_are_held_against_random_writes_while_they_write() -> None:

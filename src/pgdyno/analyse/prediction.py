@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.disk.demand import DiskLimits, waits_for_flushes
+from pgdyno.analyse.disk.commits import waits_for_flushes
+from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_full_page_images
 from pgdyno.analyse.models.commits import list_pgbench_row_locks, predict_commit_tps, subtract_row_waits, unflushed_tps
 from pgdyno.analyse.models.reads import PageClass, predict_early_reads, predict_reads

@@ -76,11 +76,11 @@ def find_bounds(
     ]
     if not trials:
         return (), {kind.value: "no trial is finished" for kind in BoundKind if not kind.is_of_instance}
-    clients, threads = workload.load.clients, workload.load.threads
+    writing_clients, threads = workload.load.writing_clients, workload.load.threads
     found = [
         _bound_cpus(trials, cpu_count),
         _bound_generator(trials, threads),
-        _bound_flushes(trials, clients, limits),
+        _bound_flushes(trials, writing_clients, limits),
         *(_bound_device(trials, use_kind, limits) for use_kind in _DEVICE),
     ]
     bounds = [bound for _, bound in found if isinstance(bound, Bound)]
@@ -148,17 +148,17 @@ def _bound_generator(trials: Sequence[FinishedTrial], threads: int) -> _Found:
 
 
 def _bound_flushes(trials: Sequence[FinishedTrial], clients: int, limits: DiskLimits | None) -> _Found:
-    """Bound the load by flushes: one client waits for one per transaction, more share them. Source: `models.ceiling_tps`."""
+    """Bound the load by flushes: one writing client waits for one per commit, more share them. Source: `models.ceiling_tps`."""
     uses = _list_uses(trials, UseKind.FLUSHES)
     if not uses:
-        return BoundKind.FLUSHES, _find_missing_card(limits) or "no commit waits for a flush of its own"
+        return BoundKind.FLUSHES, _find_missing_card(limits) or "no commit is known to wait for a flush of its own"
     each = 1.0 if clients == 1 else 2.0 / clients
     limit = _limit(uses[0][0], CARD_KEYS[BoundKind.FLUSHES], limits and limits.of_wal, per=each)
-    demand = exact_estimate(each, unit="count")
+    writing_ratio = statistics.fmean(use.used / trial.rate_tps for use, trial in uses)
+    demand = exact_estimate(each * writing_ratio, unit="count")
     tps = divide_estimates(limit, demand, unit="tps")
-    # A commit that waits for a flush is a transaction.
     rounds = [trial.use(trial.rate_tps) for trial in trials if trial.is_of_round]
-    taken, which = choose_uses([trial.use(use.used) for use, trial in uses], rounds)
+    taken, which = choose_uses([trial.use(trial.rate_tps) for _, trial in uses], rounds)
     reached = estimate_uses([one.amount for one in taken], taken, unit="tps")
     bound = Bound(
         kind=BoundKind.FLUSHES,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from pgdyno.analyse.capacity.types import Bound, BoundKind, ClientAdvice
 from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.models.commits import ceiling_tps
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.types import WorkloadAnalysis
 
@@ -39,15 +40,15 @@ def advise_clients(
         return _read_sweep(sweep)
     if lowest.value is None:
         return _unknown("no bound is known that holds, and one number of clients was tried")
-    idle_s = _least_time_s(bounds)
+    flushes_tps = _find_flushes_tps(workload, bounds)
+    idle_s = _least_time_s(bounds, flushes_tps)
     latency = workload.latency_ms.get("mean")
     if latency is None or latency.value is None:
         return _unknown("the latency of transactions is not known")
     least = lowest.value * idle_s
-    flushes = next((bound.limit.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
-    if flushes and lowest.value > flushes:
+    if flushes_tps and lowest.value > flushes_tps:
         # Two or more sessions share flushes in two halves that take turns.
-        least = max(least, 2.0 * lowest.value / flushes)
+        least = max(least, 2.0 * lowest.value / flushes_tps)
     # Where queues are still short, transactions get slower on the way up: by less than twice, unless queues explode.
     enough = 2.0 * lowest.value * (1.0 + _find_idle_ratio(bounds)) * latency.value / 1e3
     low = max(1, math.ceil(_SLACK * least))
@@ -84,11 +85,16 @@ def _read_sweep(sweep: ClientSweep) -> ClientAdvice:
     )
 
 
-def _least_time_s(bounds: Sequence[Bound]) -> float:
-    """Compute the time of a transaction without queueing: its CPU time, and a flush if it waits for one."""
+def _find_flushes_tps(workload: WorkloadAnalysis, bounds: Sequence[Bound]) -> float | None:
+    """Return the TPS that flushes would allow if each commit had one of its own; None if no commit waits for one."""
+    tps = next((bound.tps.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
+    return None if tps is None else tps / ceiling_tps(workload.load.writing_clients, flush_s=1.0)
+
+
+def _least_time_s(bounds: Sequence[Bound], flushes_tps: float | None) -> float:
+    """Compute the mean time of a transaction without queueing: its CPU time, and its flush if it waits for one."""
     cpu_s = next((bound.demand.value for bound in bounds if bound.kind is BoundKind.CPU), None)
-    flushes = next((bound.limit.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
-    return (cpu_s or 0.0) + (1.0 / flushes if flushes else 0.0)
+    return (cpu_s or 0.0) + (1.0 / flushes_tps if flushes_tps else 0.0)
 
 
 def _find_idle_ratio(bounds: Sequence[Bound]) -> float:

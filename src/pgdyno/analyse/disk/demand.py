@@ -18,6 +18,7 @@ import numpy as np
 
 from pgdyno.analyse.disk.card import DiskFigures, estimate_card
 from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
+from pgdyno.analyse.disk.commits import find_writing_ratio, waits_for_flushes
 from pgdyno.analyse.disk.efficiency import (
     ceilings_of,
     compare_with_ceilings,
@@ -39,7 +40,6 @@ MIN_WRITING_WAL_BYTES = 100.0
 # A script with several transactions waits for several flushes.
 _ONE_COMMIT_RATIO = 1.05
 _TWENTIETHS = 20
-_GIVEN_UP = frozenset({"off", "false", "no", "0"})
 
 
 class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,30 +216,23 @@ def measure_disk_demand(
     )
 
 
-def waits_for_flushes(data: TrialData) -> bool:
-    """Return whether commits of this trial's sessions return only once their WAL is durable."""
-    settings = data.record.values
-    return not any(settings.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
-
-
 def _commits(
     data: TrialData, workload: PlannedWorkload, limits: DiskLimits, grown: dict[str, float], tps: float | None
 ) -> Iterator[DiskUse]:
-    duration_s = data.record.load_s
-    count = data.transaction_count
+    duration_s, count, clients = data.record.load_s, data.transaction_count, workload.writing_clients
+    writing_ratio = find_writing_ratio(data, workload)
     if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
         return
     each = {name: grown[name] * duration_s / count for name in ("xact_commit_count", "wal_bytes") if name in grown}
-    if each.get("wal_bytes", 0.0) > MIN_WRITING_WAL_BYTES and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
+    is_writing = each.get("wal_bytes", 0.0) > MIN_WRITING_WAL_BYTES
+    if writing_ratio and is_writing and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
         flush = f"a flush of {limits.flush_s * 1000:.3g} ms"
         yield DiskUse(
             kind=UseKind.FLUSHES,
-            used=tps,
-            limit=ceiling_tps(workload.clients, flush_s=limits.flush_s),
+            used=tps * writing_ratio,
+            limit=ceiling_tps(clients, flush_s=limits.flush_s),
             unit="tps",
-            how=f"{flush} for 1 client"
-            if workload.clients == 1
-            else f"{flush}, each shared by half of the {workload.clients} clients",
+            how=f"{flush} for 1 client" if clients == 1 else f"{flush}, each shared by half of the {clients} clients",
         )
 
 
