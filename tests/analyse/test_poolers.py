@@ -12,6 +12,7 @@ import pytest
 
 from pgdyno.analyse.bottleneck.agreement import judge_workload
 from pgdyno.analyse.poolers import PoolerFigures, measure_pooler
+from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.pooling import split_off_pooler
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource
 from pgdyno.analyse.transaction_time.theory import count_clients_at_thread
@@ -142,6 +143,20 @@ def test_clients_without_a_backend_wait_for_one_or_are_in_the_pooler_or_elsewher
     assert shares[Resource.WAL_FLUSH] == pytest.approx(1.5 / 16)
     assert shares[Resource.POOLER] == pytest.approx(at_thread / 16, rel=0.01)
     assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_at_a_rate_waits_for_the_schedule_are_no_time_of_a_transaction_through_a_pooler() -> None:
+    load = msgspec.structs.replace(LOAD, rate_tps=1000.0)
+    # Also where CPUs are short, which lets the other shares stand for that of the clients.
+    for backends, threads in (((0.5, 0.0), None), ((0.3, 0.2), ((0.1, 0.1),))):
+        data = make_timed({RUNNING: 0.5, FLUSH: 0.5}, backends=backends, threads=threads)
+        time = measure_time(data, load, None, measure(with_pooler(data, waiting=0.0, thread=(0.0, 0.0))))
+        assert time is not None
+        shares = {share.resource: share.ms for share in time.shares}
+        assert shares[Resource.WAL_FLUSH] == pytest.approx(0.5)
+        assert shares[Resource.CPU] == pytest.approx(0.5, abs=0.15)
+        assert time.find(Resource.CLIENT) is None
+        assert "wait for their schedule" in time.absent[Resource.CLIENT.value]
 
 
 def split(figures: Mapping[Resource, float], thread: tuple[float, float], **more: object) -> dict[Resource, float]:

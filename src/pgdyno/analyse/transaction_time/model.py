@@ -63,9 +63,7 @@ WAITING = (
 """Resources that backends wait for inside the server, if the cause is known."""
 
 
-_WAITS_FOR_SCHEDULE = (
-    "clients of one part wait for their schedule, which cannot be told from what those of others wait for"
-)
+_WAITS_FOR_SCHEDULE = "clients that wait for their schedule cannot be told from those that wait for something else"
 
 
 def measure_time(
@@ -101,11 +99,11 @@ def measure_time(
     absent = dict(cpu.absent)
     if network is not None:
         absent |= _split_off_network(parts, network, per_transaction_ms)
-    if cpu.is_short and all(name in BUILTIN_SCRIPTS for name, _ in workload.scripts):
-        absent |= _drop_client(parts)
-    if workload.parts and workload.is_scheduled:
+    if workload.is_scheduled and (workload.parts or pooler is not None):
         parts[Resource.CLIENT] = 0.0
         absent[Resource.CLIENT.value] = _WAITS_FOR_SCHEDULE
+    elif cpu.is_short and all(name in BUILTIN_SCRIPTS for name, _ in workload.scripts):
+        absent |= _drop_client(parts)
     total = sum(parts.values())
     if total <= 0.0:
         return None
