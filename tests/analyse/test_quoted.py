@@ -12,6 +12,7 @@ from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.trial.quoted import mean_by_step, measure_quoted
 from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.record.pgbench.output import StatementResult
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
 
@@ -64,6 +65,24 @@ def test_without_a_warm_up_statements_are_not_counted() -> None:
     trial, data, _ = read()
     bare = msgspec.structs.replace(data, warm_up=None)
     assert "statements_per_s" not in measure_quoted(bare, tps=trial.tps, charts=trial.charts, device=None)
+
+
+@pytest.mark.parametrize(
+    ("commands", "each"),
+    [
+        (("\\set n random(1, 100)", "\\if :n > 99", "UPDATE", "UPDATE", "\\else", "SELECT", "\\endif"), None),
+        (("\\if :n > 99", "\\set m 1", "\\endif", "SELECT :m", "COMMIT"), 2.0),
+    ],
+)
+def test_statements_that_may_run_are_not_counted(commands: tuple[str, ...], each: float | None) -> None:
+    trial, data, _ = read()
+    assert data.warm_up is not None
+    listed = tuple(
+        StatementResult(text=text, latency_average_ms=0.1, failure_count=0, retry_count=None) for text in commands
+    )
+    branching = msgspec.structs.replace(data, warm_up=msgspec.structs.replace(data.warm_up, statements=listed))
+    quoted = measure_quoted(branching, tps=100.0, charts=trial.charts, device=None)
+    assert quoted.get("statements_per_s") == (None if each is None else 100.0 * each)
 
 
 def test_sessions_by_wait_event_add_up_to_the_clients_at_most() -> None:

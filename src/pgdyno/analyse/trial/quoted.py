@@ -92,8 +92,17 @@ def _count_statements(summary: PgbenchSummary, warm_up: PgbenchSummary | None) -
 
 
 def _count_sql(texts: Sequence[str]) -> float | None:
-    # A command of pgbench's own begins with a backslash.
-    return float(sum(not text.startswith("\\") for text in texts)) or None
+    r"""Count the SQL statements of a script; None if there are none, or if a `\if` decides which of them run."""
+    count = branches = 0
+    for text in texts:
+        # A command of pgbench's own begins with a backslash.
+        if text.startswith("\\"):
+            branches += (text.split()[0] == "\\if") - (text.split()[0] == "\\endif")
+        elif branches:
+            return None
+        else:
+            count += 1
+    return float(count) or None
 
 
 def _find_extremes(lines: Sequence[Series]) -> dict[str, float | None]:
