@@ -132,20 +132,36 @@ def test_the_limit_for_dirty_memory_is_named_when_it_is_reached_then() -> None:
     assert named(look(always)) == []
 
 
-def test_a_full_disk_that_falls_to_a_flat_round_figure_has_used_up_its_burst() -> None:
+def with_full_disk(writes: tuple[int, int], kb: tuple[int, int] = (0, 0)) -> TrialData:
+    """A disk that is always busy, with writes of 1 ms before and of 3 ms then, a second and in kB/s."""
     data = QUIET
     for column, before, during in (
-        ("writes", 6100, 3000),
-        ("write_ms", 6100, 9000),
+        ("writes", *writes),
+        ("write_ms", writes[0], 3 * writes[1]),
+        ("sectors_written", 2 * kb[0], 2 * kb[1]),
         ("io_ms", 1000, 1000),
-        ("reads", 0, 0),
     ):
         data = grow(data, f"disk.{DEVICE}/{column}", during, instead=True, before_per_s=before)
-    for column in ("sectors_read", "sectors_written", "read_ms", "flushes", "flush_ms"):
+    for column in ("reads", "sectors_read", "read_ms", "flushes", "flush_ms"):
         data = grow(data, f"disk.{DEVICE}/{column}", 0, instead=True)
-    causes = look(data, cliff(-0.5))
+    return data
+
+
+def test_a_full_disk_that_falls_to_a_flat_round_figure_has_used_up_its_burst() -> None:
+    causes = look(with_full_disk((6100, 3000)), cliff(-0.5))
     assert named(causes) == [Cause.CREDITS]
     assert "a flat 3,000 IOPS, a round figure" in causes.named[0].text
+
+
+def test_a_burst_that_ended_must_explain_what_was_lost() -> None:
+    causes = look(with_full_disk((1000, 800)), cliff(-0.9))
+    # That the disk became slower is not hidden behind it either.
+    assert named(causes) == [Cause.DEVICE]
+    (burst,) = [one for one in causes.suspects if one.cause is Cause.CREDITS]
+    assert burst.explained_ratio == pytest.approx(0.2 / 0.9, abs=0.02)
+    # Of two limits, the one counts that explains more.
+    (moved,) = look(with_full_disk((1000, 800), kb=(100_000, 20_000)), cliff(-0.9)).named
+    assert (moved.cause, "a flat 20 MB/s" in moved.text) == (Cause.CREDITS, True)
 
 
 def test_a_disk_that_takes_longer_for_no_more_work_became_slower() -> None:

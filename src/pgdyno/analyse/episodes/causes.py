@@ -198,20 +198,22 @@ def _credits(samples: EpisodeSamples) -> Iterator[Suspect]:
     busy = samples.compare("disk_util_ratio")
     if busy is None:
         return
-    for unit, name in (("IOPS", "disk_iops"), ("MB/s", "disk_bytes_per_s")):
+    is_full = min(busy.before, busy.during) >= _FULL_DISK
+    found: list[tuple[float, str]] = []
+    for unit, name, factor in (("IOPS", "disk_iops", 1.0), ("MB/s", "disk_bytes_per_s", 1e-6)):
         values = samples.values_in(name)
         if values is None:
             continue
         before, during = values
         top, level = float(np.mean(before)), float(np.mean(during))
-        is_full = min(busy.before, busy.during) >= _FULL_DISK
         is_flat = len(during) >= 5 and level > 0.0 and float(np.std(during, ddof=1)) <= _FLAT_SPREAD * level
         if is_full and is_flat and level <= _PLATEAU_FALL * top:
-            factor = 1e-6 if unit == "MB/s" else 1.0
             round_words = ", a round figure as limits are" if _is_round(level * factor) else ""
             text = f"a full disk went from {top * factor:,.0f} to a flat {level * factor:,.0f} {unit}{round_words}"
-            yield Suspect(cause=Cause.CREDITS, fits=True, text=text, explained_ratio=_explain(1 - level / top, samples))
-            return
+            found.append((_explain(1 - level / top, samples), text))
+    if found:
+        explained, text = max(found, key=lambda one: one[0])
+        yield Suspect(cause=Cause.CREDITS, fits=explained >= _MIN_EXPLAINED, text=text, explained_ratio=explained)
 
 
 def _autovacuum(samples: EpisodeSamples) -> Iterator[Suspect]:
