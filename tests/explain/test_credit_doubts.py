@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.credit_balance import trace_balances
+from pgdyno.analyse.credit_balance import measure_uses, trace_balances
 from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.credits import find_credit_doubts
@@ -14,6 +14,7 @@ from pgdyno.report.sections.conditions.burst import build_credits
 from pgdyno.report.study import build_report as build_document
 from pgdyno.report.table import Table
 from pgdyno.spec.host import HostSpec, parse_host
+from tests.analyse.loads import make_analysis
 from tests.explain.test_doubts import analysis_of, make_record_without_limits
 from tests.report.build import build_report
 from tests.report.vega import check_vega_lite
@@ -40,7 +41,11 @@ def reading(trial: TrialAnalysis, *, iops: float, index: int) -> TrialAnalysis:
     )
     begin_s = 1000.0 + index * (LOAD_S + GAP_S)
     seen = msgspec.structs.replace(
-        trial.record, load_start_monotonic_s=begin_s, load_end_monotonic_s=begin_s + LOAD_S, restore_s=0.0
+        trial.record,
+        planned=msgspec.structs.replace(trial.record.planned, warm_up_s=0.0),
+        load_start_monotonic_s=begin_s,
+        load_end_monotonic_s=begin_s + LOAD_S,
+        restore_s=0.0,
     )
     return msgspec.structs.replace(trial, record=seen, disk=demand)
 
@@ -114,6 +119,31 @@ def test_the_balance_is_drawn_over_the_trials_and_tabled() -> None:
     # Of 1,924,000 credits, 2,900 a second are spent from 1,240 s on.
     assert block.chart.marks["ends"][0]["at"] == pytest.approx((1240 + 1_924_000 / 2900) / 60, rel=1e-3)
     assert "| the gp2 volume |" in print_markdown(build_document(report))
+
+
+def test_only_what_happened_between_two_loads_and_was_no_load_is_rest() -> None:
+    (workload,) = build_report(names=("tpcb-like",)).analysis.workloads
+    first, second, third = (
+        msgspec.structs.replace(
+            trial,
+            record=msgspec.structs.replace(
+                trial.record, restore_s=5.0, planned=msgspec.structs.replace(trial.record.planned, warm_up_s=8.0)
+            ),
+        )
+        for trial in (reading(one, iops=3100.0, index=index) for index, one in enumerate(workload.trials[:3]))
+    )
+    failed = msgspec.structs.replace(second, disk=None)
+    host = parse_host('cpus = 2\nmemory = "16GB"\n[disk]\nvolume = "gp2"\nsize = "10GB"\n', source="test")
+
+    def measure(*trials: TrialAnalysis) -> list[tuple[float, bool]]:
+        analysis = make_analysis(with_trials(workload, trials))
+        return [(use.seconds, use.iops > 0.0) for use in measure_uses(analysis, host)]
+
+    # Of the 20 s between two loads, restoring takes 5 and the warm-up 8; before the first load all credits are there.
+    before = [(GAP_S - 5.0 - 8.0, False), (5.0, True)]
+    assert measure(first, second) == [(LOAD_S, True), *before, (8.0 + LOAD_S, True)]
+    # What a failed trial asked for is not known, and it was no rest.
+    assert measure(first, failed, third) == [(LOAD_S, True), *before, *before, (8.0 + LOAD_S, True)]
 
 
 def with_trials(workload: WorkloadAnalysis, trials: tuple[TrialAnalysis, ...]) -> WorkloadAnalysis:

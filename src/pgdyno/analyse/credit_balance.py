@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS
 from pgdyno.analyse.disk.credits import Credits, DiskUseRate, find_credits, sequential_use, use_of
-from pgdyno.analyse.disk.demand import UseKind
+from pgdyno.analyse.disk.demand import DiskDemand, UseKind
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.analyse.models.credits import spend
@@ -20,7 +20,7 @@ class BalancePoint(msgspec.Struct, frozen=True, kw_only=True):
     """The balance at a moment."""
 
     at_s: float
-    """Seconds since the first trial's load began."""
+    """Seconds since the first trial's load began, without loads whose use was not seen."""
     left_ratio: float
     """Share of a full bucket."""
     trial: int | None
@@ -52,7 +52,10 @@ def trace_balances(host: HostSpec, analysis: StudyAnalysis) -> tuple[CreditBalan
 
 
 def measure_uses(analysis: StudyAnalysis, host: HostSpec) -> tuple[DiskUseRate, ...]:
-    """Return what the trials asked of the disk, in the order of running; restoring asks for all that the disk gives.
+    """Return what the trials asked of the disk, in the order of running, from the first load on.
+
+    Restoring asks for all that the disk gives, a warm-up for what its trial does. A load whose use was not seen, as that of a
+    failed trial, counts neither as use nor as rest.
 
     Nothing of a study in live rounds, whose trials show no use of the disk: a balance without them would be too good.
     """
@@ -65,25 +68,32 @@ def measure_uses(analysis: StudyAnalysis, host: HostSpec) -> tuple[DiskUseRate, 
     uses: list[DiskUseRate] = []
     ended_s = None
     for trial in sorted(trials, key=lambda one: one.record.load_start_monotonic_s or 0.0):
-        begin_s, end_s = trial.record.load_start_monotonic_s, trial.record.load_end_monotonic_s
-        if trial.disk is None or begin_s is None or end_s is None:
+        record, planned = trial.record, trial.record.planned
+        begin_s, end_s = record.load_start_monotonic_s, record.load_end_monotonic_s
+        if begin_s is None or end_s is None:
             continue
-        number = trial.record.planned.number
-        restore_s = trial.record.restore_s
-        rest_s = 0.0 if ended_s is None else max(0.0, begin_s - ended_s - restore_s)
-        rates = {kind: use.used for kind in UseKind if (use := trial.disk.find(kind)) is not None}
-        uses += [
-            DiskUseRate(seconds=rest_s, trial=number),
-            sequential_use(restore_s, most, trial=number),
-            DiskUseRate(
-                seconds=end_s - begin_s,
-                iops=rates.get(UseKind.READS, 0.0) + copies * rates.get(UseKind.WRITES, 0.0),
-                bytes_per_s=rates.get(UseKind.READ_BYTES, 0.0) + copies * rates.get(UseKind.WRITTEN_BYTES, 0.0),
-                trial=number,
-            ),
-        ]
+        warm_up_s = 0.0
+        if ended_s is not None:
+            between_s = max(0.0, begin_s - ended_s - record.restore_s)
+            warm_up_s = min(planned.warm_up_s, between_s)
+            uses += [
+                DiskUseRate(seconds=between_s - warm_up_s, trial=planned.number),
+                sequential_use(record.restore_s, most, trial=planned.number),
+            ]
+        if trial.disk is not None:
+            uses.append(_ask(trial.disk, warm_up_s + end_s - begin_s, copies, trial=planned.number))
         ended_s = end_s
     return tuple(uses)
+
+
+def _ask(disk: DiskDemand, seconds: float, copies: float, *, trial: int) -> DiskUseRate:
+    rates = {kind: use.used for kind in UseKind if (use := disk.find(kind)) is not None}
+    return DiskUseRate(
+        seconds=seconds,
+        iops=rates.get(UseKind.READS, 0.0) + copies * rates.get(UseKind.WRITES, 0.0),
+        bytes_per_s=rates.get(UseKind.READ_BYTES, 0.0) + copies * rates.get(UseKind.WRITTEN_BYTES, 0.0),
+        trial=trial,
+    )
 
 
 def _trace(credits_: Credits, uses: Sequence[DiskUseRate]) -> CreditBalance:
