@@ -60,6 +60,7 @@ from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import Installation, find_installation
+from pgdyno.spec.initdb import DEFAULT_SEGMENT_MB
 from pgdyno.spec.study import DataSpec, ServerSpec
 from pgdyno.spec.table import QueryMode
 from pgdyno.units import PAGE_BYTES
@@ -403,7 +404,9 @@ def run_distance(home: Home, installation: Installation, folder: Path, *, second
     seen = [
         end.distance_kb * 1024 for start, end in list(zip(starts, ends, strict=False))[1:] if start.reasons == ("wal",)
     ]
-    predicted = find_checkpoint_distance_bytes(max_wal_size_bytes=96 * MB, completion_target=0.5)
+    predicted = find_checkpoint_distance_bytes(
+        max_wal_size_bytes=96 * MB, completion_target=0.5, segment_bytes=DEFAULT_SEGMENT_MB * MB
+    )
     if not seen:
         print("  no checkpoint ended that WAL had caused: no figure")
         return

@@ -314,10 +314,23 @@ def test_images_are_the_pages_touched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_wal_size_mb", "target", "distance_mb"), [(1024, 0.9, 528), (1024, 0.5, 672), (32, 0.9, 16), (16, 1.0, 16)]
+    ("max_wal_size_mb", "target", "segment_mb", "distance_mb"),
+    [
+        (1024, 0.9, 16, 528),
+        (1024, 0.5, 16, 672),
+        (32, 0.9, 16, 16),
+        (16, 1.0, 16, 16),
+        (3072, 0.9, 1024, 1024),
+        # Half a segment is none.
+        (288, 0.5, 64, 128),
+    ],
 )
-def test_checkpoints_come_at_whole_segments(max_wal_size_mb: int, target: float, distance_mb: int) -> None:
-    distance = find_checkpoint_distance_bytes(max_wal_size_bytes=max_wal_size_mb * MB, completion_target=target)
+def test_checkpoints_come_at_whole_segments(
+    max_wal_size_mb: int, target: float, segment_mb: int, distance_mb: int
+) -> None:
+    distance = find_checkpoint_distance_bytes(
+        max_wal_size_bytes=max_wal_size_mb * MB, completion_target=target, segment_bytes=segment_mb * MB
+    )
     assert distance == distance_mb * MB
 
 
@@ -331,4 +344,4 @@ def test_bad_input_is_said_by_name() -> None:
     with pytest.raises(ValueError, match="buffers_count"):
         predict_reads([], buffers_count=0)
     with pytest.raises(ValueError, match="completion_target"):
-        find_checkpoint_distance_bytes(max_wal_size_bytes=MB, completion_target=2)
+        find_checkpoint_distance_bytes(max_wal_size_bytes=MB, completion_target=2, segment_bytes=MB)

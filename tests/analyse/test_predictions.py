@@ -134,6 +134,20 @@ def test_the_distance_of_checkpoints_where_a_trial_holds_one() -> None:
     assert DISTANCE not in named(predict_trial(before(earlier=make_data(wal_bytes=20 * MB), settings=settings)))
 
 
+@pytest.mark.parametrize(("asked", "distance_mb"), [({"max_wal_size": "3GB"}, 1024), ({}, 33 * 1024)])
+def test_the_distance_is_of_the_segments_that_initdb_chose(asked: dict[str, str], distance_mb: int) -> None:
+    """Segments of 1 GB; initdb sets max_wal_size to 64 of them where nobody asked for another size."""
+    in_force = {"wal_segment_size": str(1024 * MB), "max_wal_size": "3072" if asked else "65536"}
+    facts = tuple(
+        SettingFact(name=name, value=value, unit=None, boot_value=None, source="file")
+        for name, value in in_force.items()
+    )
+    data = make_data(wal_bytes=1e12)
+    data = msgspec.structs.replace(data, record=msgspec.structs.replace(data.record, settings=facts))
+    settings = {**asked, "shared_buffers": "64MB"}
+    assert named(predict_trial(before(earlier=data, settings=settings)))[DISTANCE].value == distance_mb * MB
+
+
 def test_predictions_are_held_against_what_was_seen() -> None:
     predictions = predict_trial(before(earlier=make_data()))
     counts = {READS: 1.0, IMAGES: None}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pgdyno.analyse.comparison.derived_gain import Advice, find_checkpoint_cycles, find_gains, invert_verdict
 from pgdyno.analyse.comparison.verdict import VerdictKind, decide_family
 from pgdyno.facts.metrics import Better
+from pgdyno.record.types import SettingFact
 from tests.report.build_comparison import build_paired
 from tests.report.build_derived import build_derived, build_layers
 
@@ -90,3 +91,21 @@ def test_the_cycle_follows_max_wal_size_and_the_clock() -> None:
     # 6.5 GB would last longer than checkpoint_timeout.
     assert derived.cycle_s == 300.0
     assert (stock.duration_s, stock.wanted_s) == (10.0, 3.0 * stock.cycle_s)
+
+
+def test_the_cycle_is_of_the_segments_that_initdb_chose() -> None:
+    report = build_derived()
+    workload = next(one for one in report.analysis.workloads if one.name == "tpcb-like, stock")
+    facts = (
+        SettingFact(
+            name="wal_segment_size", value=str(2 * 1024**2), unit="B", boot_value="16777216", source="override"
+        ),
+    )
+    trials = tuple(
+        msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, settings=facts))
+        for trial in workload.trials
+    )
+    (cycle,) = find_checkpoint_cycles(report.record, [msgspec.structs.replace(workload, trials=trials)])
+    rate = (trials[0].counts_per_transaction["wal_bytes"] or 0.0) * (trials[0].tps or 0.0)
+    # initdb sets max_wal_size to 64 segments: 33 of 33.7.
+    assert cycle.cycle_s == pytest.approx(33 * 2 * 1024**2 / rate, rel=0.01)

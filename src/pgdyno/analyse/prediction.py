@@ -245,10 +245,18 @@ def _predict_distance(before: PredictionBasis) -> Prediction | None:
     """Predict the WAL between checkpoints; None if an earlier trial wrote less WAL, because no such checkpoint will occur."""
     if before.earlier is None:
         return None
-    wal_bytes = before.earlier.record.growth("wal_bytes")
-    target = _setting(before, "checkpoint_completion_target")
-    max_wal_bytes = int(_setting(before, "max_wal_size") * 1024**2)
-    distance = find_checkpoint_distance_bytes(max_wal_size_bytes=max_wal_bytes, completion_target=target)
+    record = before.earlier.record
+    wal_bytes = record.growth("wal_bytes")
+    # initdb sets max_wal_size, too, which only a server that ran shows.
+    settings = {**before.settings, **record.values}
+    target, max_wal_mb = (
+        read_number(settings, name, major=before.version_major)
+        for name in ("checkpoint_completion_target", "max_wal_size")
+    )
+    max_wal_bytes = int(max_wal_mb * 1024**2)
+    distance = find_checkpoint_distance_bytes(
+        max_wal_size_bytes=max_wal_bytes, completion_target=target, segment_bytes=record.wal_segment_bytes
+    )
     if wal_bytes is None or wal_bytes < distance:
         return None
     return Prediction(

@@ -24,6 +24,7 @@ from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
+from pgdyno.spec.initdb import DEFAULT_SEGMENT_MB
 from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import ServerKind, Study
 
@@ -274,6 +275,11 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     def values(self) -> dict[str, str]:
         """Settings that differ from built-in defaults, by name, as shown in pg_settings."""
         return {fact.name: fact.value for fact in self.settings}
+
+    @property
+    def wal_segment_bytes(self) -> int:
+        """Size of a WAL segment."""
+        return int(self.values.get("wal_segment_size", DEFAULT_SEGMENT_MB * 1024**2))
 
     @property
     def is_in_slices(self) -> bool:

@@ -20,6 +20,7 @@ from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import read_number
 
@@ -169,20 +170,26 @@ def find_checkpoint_cycles(record: StudyRecord, workloads: Sequence[WorkloadAnal
                 workload=workload.load.name,
                 duration_s=trials[0].record.planned.duration_s,
                 counts=counts,
-                cycle_s=_find_cycle_s(settings, median(rates), major=record.server.major),
+                cycle_s=_find_cycle_s(
+                    settings,
+                    median(rates),
+                    segment_bytes=trials[0].record.wal_segment_bytes,
+                    major=record.server.major,
+                ),
             )
         )
     return tuple(found)
 
 
-def _find_cycle_s(settings: Mapping[str, SettingValue], rate: float, *, major: int) -> float:
+def _find_cycle_s(settings: Mapping[str, SettingValue], rate: float, *, segment_bytes: int, major: int) -> float:
     """Compute the time from the beginning of one checkpoint to the next, whether WAL or the timeout triggers it."""
+    made_by_initdb = {"max_wal_size": f"{SEGMENTS_OF_MAX_WAL * segment_bytes // 1024**2}MB"}
     max_wal_mb, timeout_s, completion = (
-        read_number(settings, name, major=major)
+        read_number({**made_by_initdb, **settings}, name, major=major)
         for name in ("max_wal_size", "checkpoint_timeout", "checkpoint_completion_target")
     )
     distance = find_checkpoint_distance_bytes(
-        max_wal_size_bytes=int(max_wal_mb * 1024**2), completion_target=completion
+        max_wal_size_bytes=int(max_wal_mb * 1024**2), completion_target=completion, segment_bytes=segment_bytes
     )
     return min(timeout_s, distance / rate)
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 import math
 
 from pgdyno.analyse.models.checks import check_not_negative, check_positive
-from pgdyno.spec.initdb import DEFAULT_SEGMENT_MB
-
-_SEGMENT_BYTES = DEFAULT_SEGMENT_MB * 1024**2
 
 
 def predict_full_page_images(*, updates_count: float, pages_count: float) -> float:
@@ -26,9 +23,7 @@ def predict_full_page_images(*, updates_count: float, pages_count: float) -> flo
     return -pages_count * math.expm1(updates_count * math.log1p(-1.0 / pages_count))
 
 
-def find_checkpoint_distance_bytes(
-    *, max_wal_size_bytes: float, completion_target: float, segment_bytes: int = _SEGMENT_BYTES
-) -> int:
+def find_checkpoint_distance_bytes(*, max_wal_size_bytes: float, completion_target: float, segment_bytes: int) -> int:
     """Compute the WAL from one checkpoint's start to the next one's, if WAL and not time triggers them.
 
     Source: PostgreSQL 18, access/transam/xlog.c, CalculateCheckpointSegments; at least one segment.
@@ -36,5 +31,5 @@ def find_checkpoint_distance_bytes(
     check_positive(max_wal_size_bytes=max_wal_size_bytes)
     if not 0.0 <= completion_target <= 1.0:
         raise ValueError(f"checkpoint_completion_target is {completion_target}, which is not between 0 and 1")
-    segments = int(max_wal_size_bytes / segment_bytes / (1.0 + completion_target))
+    segments = int(max_wal_size_bytes // segment_bytes / (1.0 + completion_target))
     return max(1, segments) * segment_bytes
