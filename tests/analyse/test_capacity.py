@@ -558,15 +558,17 @@ def test_memory_is_projected_from_what_is_cached_by_now() -> None:
     assert memory.high_tps > 1.5 * (capacity.ceiling.high or 0.0)
 
 
-def test_more_reads_than_pages_needed_are_not_projected() -> None:
+@pytest.mark.parametrize(("pages", "scale"), [(10.0, 1000), (1.9999, 1)])
+def test_more_reads_than_pages_needed_are_not_projected(pages: float, scale: int) -> None:
+    """Of a little data, one cached page already saves more than what is missing from two reads."""
     from tests.analyse.joined import make_dataset
 
     nature = msgspec.structs.replace(
-        WRITING, demands={UseKind.READ_BYTES: 10 * 8192.0}, limits={UseKind.READ_BYTES: 4e8}
+        WRITING, demands={UseKind.READ_BYTES: pages * 8192.0}, limits={UseKind.READ_BYTES: 4e8}
     )
     limits = draw_limits(nature)
-    record, workload = draw_load(nature, sd=0.01, limits=limits)
-    record = msgspec.structs.replace(record, dataset=make_dataset(1000))
+    record, workload = draw_load(nature, limits=limits)
+    record = msgspec.structs.replace(record, dataset=make_dataset(scale))
     (capacity,) = find_capacities(record, make_analysis(workload), limits)
     memory = next(one for one in capacity.projections if one.change == "twice the memory")
     assert "read-ahead" in (memory.reason or "")
