@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -116,6 +117,18 @@ def test_what_was_cut_short_is_set_aside_and_kept(store: RecordStore) -> None:
     kept = sorted((store.path / "trials").glob("0001.cut-*"))
     assert [(path / "pgbench.out").read_text() for path in kept] == ["first", "second"]
     assert store.read_trials() == ()
+
+
+def test_a_try_that_was_removed_is_in_nobodys_way(store: RecordStore) -> None:
+    for content in ("first", "second", "third"):
+        (store.begin_trial(1) / "pgbench.out").write_text(content)
+    trials = store.path / "trials"
+    shutil.rmtree(trials / "0001.cut-1")
+    (store.begin_trial(1) / "pgbench.out").write_text("fourth")
+    (trials / "0001.cut-2.txt").touch()
+    store.begin_trial(1)
+    kept = {path.parent.name: path.read_text() for path in trials.glob("*/pgbench.out")}
+    assert kept == {"0001.cut-2": "second", "0001.cut-3": "third", "0001.cut-4": "fourth"}
 
 
 def test_a_record_is_never_overwritten(store: RecordStore) -> None:

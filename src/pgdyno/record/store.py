@@ -338,9 +338,10 @@ class RecordStore:
             StepFailedError: The folder cannot be renamed.
         """
         folder = self.trial_dir(number)
-        tries = sum(1 for _ in folder.parent.glob(f"{folder.name}.cut-*"))
+        tries = [path.name.rpartition("-")[2] for path in folder.parent.glob(f"{folder.name}.cut-*")]
+        last = max((int(number) for number in tries if number.isdecimal()), default=0)
         with writing(folder):
-            folder.rename(folder.with_name(f"{folder.name}.cut-{tries + 1}"))
+            folder.rename(folder.with_name(f"{folder.name}.cut-{last + 1}"))
 
     def write_trial(self, trial: TrialRecord) -> None:
         """Make a trial part of the record: flush all its files and folders, then write its `trial.json`.
