@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
+from pgdyno.record.damage import refusing_damage
 from pgdyno.record.durable import write_durably, writing
 from pgdyno.record.store import RecordStore
 
@@ -56,12 +57,8 @@ def read_confirmations(store: RecordStore) -> tuple[Confirmation, ...]:
     path = store.path / CONFIRMATIONS_FILE
     if not path.exists():
         return ()
-    try:
+    with refusing_damage(f"{path} is damaged", hint="the rest of the record can be read without this file"):
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
-    except msgspec.DecodeError as exc:
-        raise SpecError(
-            f"{path} is damaged", detail=str(exc), hint="the rest of the record can be read without this file"
-        ) from exc
     if document.format_version > CONFIRMATIONS_VERSION:
         raise SpecError(f"{path} has the newer format {document.format_version}", hint="read it with a later pgdyno")
     return document.confirmations

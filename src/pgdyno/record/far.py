@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError, SpecError, why
+from pgdyno.errors import HostError, why
+from pgdyno.record.damage import refusing_damage
 from pgdyno.record.durable import write_durably, writing
 from pgdyno.spec.hosts import HostEntry
 
@@ -50,9 +51,5 @@ def read_far(record: Path) -> FarRecord | None:
         return None
     except OSError as exc:
         raise HostError(f"cannot read where the record {record} was made", detail=why(exc)) from exc
-    try:
+    with refusing_damage(f"{record / FAR_FILE} is damaged", hint="put it back from a copy of the record"):
         return msgspec.json.decode(raw, type=FarRecord)
-    except msgspec.DecodeError as exc:
-        raise SpecError(
-            f"{record / FAR_FILE} is damaged", detail=str(exc), hint="put it back from a copy of the record"
-        ) from exc

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.record.damage import refusing_damage
 from pgdyno.record.durable import write_durably, writing
 
 PREDICTIONS_FILE = "predictions.json"
@@ -75,10 +76,8 @@ def read_predictions(folder: Path) -> tuple[Prediction, ...]:
         raw = path.read_bytes()
     except FileNotFoundError:
         return ()
-    try:
+    with refusing_damage(f"{path} is damaged"):
         version = msgspec.json.decode(raw, type=_Versioned).format
         if version > FORMAT:
             raise SpecError(f"{path} has the newer format {version}", detail=f"this pgdyno reads up to {FORMAT}")
         return msgspec.json.decode(raw, type=_File).predictions
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise SpecError(f"{path} is damaged", detail=str(exc)) from exc

@@ -21,6 +21,7 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError, StepFailedError, why
 from pgdyno.plan.plan import Plan
+from pgdyno.record.damage import refusing_damage
 from pgdyno.record.device.disk_card import DiskCard, read_card
 from pgdyno.record.durable import sync_folder, write_durably, writing
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord, TrialRecord, TrialStatus
@@ -300,7 +301,7 @@ class RecordStore:
         Raises:
             SpecError: It is damaged, or a newer pgdyno wrote it.
         """
-        try:
+        with refusing_damage(f"{self.path / RECORD_FILE} is damaged", hint="put it back from a copy of the record"):
             version = msgspec.json.decode(raw, type=_Versioned).format_version
             if version > FORMAT_VERSION:
                 raise SpecError(
@@ -309,10 +310,6 @@ class RecordStore:
                     hint="read it with the pgdyno that wrote it, or a later one",
                 )
             return msgspec.json.decode(raw, type=StudyRecord)
-        except msgspec.DecodeError as exc:
-            raise SpecError(
-                f"{self.path / RECORD_FILE} is damaged", detail=str(exc), hint="put it back from a copy of the record"
-            ) from exc
 
     def trial_dir(self, number: int) -> Path:
         """Return the folder of a trial."""
@@ -385,14 +382,8 @@ def read_trial(path: Path) -> TrialRecord:
     Raises:
         SpecError: It is damaged.
     """
-    try:
+    with refusing_damage(f"{path} is damaged", hint=f"move {path.parent} out of the record; the rest can then be read"):
         return msgspec.json.decode(path.read_bytes(), type=TrialRecord)
-    except msgspec.DecodeError as exc:
-        raise SpecError(
-            f"{path} is damaged",
-            detail=str(exc),
-            hint=f"move {path.parent} out of the record; the rest can then be read",
-        ) from exc
 
 
 def _no_record(path: Path, exc: OSError) -> SpecError:

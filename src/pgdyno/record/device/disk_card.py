@@ -19,6 +19,7 @@ import msgspec
 
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.plan.disk import DiskJob
+from pgdyno.record.damage import refusing_damage
 from pgdyno.record.durable import write_durably
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.record.machine.tunables import StorageStack
@@ -224,20 +225,16 @@ def read_card(path: Path, *, remedy: str = "measure the disk again with `pgdyno 
             detail=exc.strerror or str(exc),
             hint="`pgdyno disk` writes a card and prints its path",
         ) from exc
-    try:
+    with refusing_damage(f"{path} is no disk card", hint=remedy):
         version = msgspec.json.decode(raw, type=_Versioned).format
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise SpecError(f"{path} is no disk card", detail=str(exc), hint=remedy) from exc
     if version > FORMAT:
         raise SpecError(
             f"the disk card {path} has the newer format {version}",
             detail=f"this pgdyno reads up to {FORMAT}",
             hint="read it with the pgdyno that wrote it, or a later one",
         )
-    try:
+    with refusing_damage(f"the disk card {path} is damaged", hint=remedy):
         return msgspec.json.decode(raw, type=DiskCard)
-    except msgspec.DecodeError as exc:
-        raise SpecError(f"the disk card {path} is damaged", detail=str(exc), hint=remedy) from exc
 
 
 def keep_card(card: DiskCard, home: Path) -> None:
