@@ -27,6 +27,7 @@ WEEK_S = 7 * 86_400.0
         ("0 6 1 1 *", None),
         ("@daily", datetime(2024, 11, 22, 0, 0, tzinfo=UTC)),
         ("@hourly", datetime(2024, 11, 21, 1, 0, tzinfo=UTC)),
+        ("@Hourly\t", datetime(2024, 11, 21, 1, 0, tzinfo=UTC)),
     ]
 )
 def test_when_a_line_starts_next(fields: str, next_start: datetime | None) -> None:

@@ -67,10 +67,8 @@ def parse_crontab(text: str, *, has_user: bool) -> tuple[CronLine, ...]:
         words = line.strip()
         if not words or words.startswith("#") or re.match(r"\w+\s*=", words):
             continue
-        nickname, _, rest = words.partition(" ")
-        if nickname.lower() in _NICKNAMES:
-            words = f"{_NICKNAMES[nickname.lower()]} {rest.strip()}"
-        parts = words.split(None, 6 if has_user else 5)
+        first, *rest = words.split(None, 1)
+        parts = " ".join([_NICKNAMES.get(first.lower(), first), *rest]).split(None, 6 if has_user else 5)
         if len(parts) < (7 if has_user else 6):
             continue
         try:
