@@ -22,6 +22,7 @@ from pgdyno.record.samples.files import (
     read_server_samples,
 )
 from pgdyno.record.samples.os_series import backends_on_cpu, busiest_thread, busy_threads, cpu_of_others, list_cpus
+from pgdyno.record.samples.pooler import POOLER
 from pgdyno.record.samples.server_machine import read_server_machine
 from pgdyno.record.samples.server_series import wal_bytes
 from pgdyno.run.given.machine import find_machine
@@ -273,6 +274,14 @@ def test_no_server_at_all_is_a_gap_of_the_whole_time(cluster: Cluster, tmp_path:
     assert "cannot connect to the server" in gap.reason
     assert gap.to_s - gap.from_s > 0.5
     assert read_server_samples(tmp_path).header is None
+
+
+def test_files_that_cannot_be_made_are_gaps_of_all(tmp_path: Path) -> None:
+    there = Address(host=str(tmp_path), port=1, user="nobody", dbname="none")
+    with Samplers(directory=tmp_path / "missing", address=there, console=there) as samplers:
+        pass
+    assert [gap.source for gap in samplers.gaps] == [OS, SERVER, POOLER]
+    assert all("No such file or directory" in gap.reason for gap in samplers.gaps)
 
 
 def test_an_error_in_the_block_still_stops_both(cluster: Cluster, tmp_path: Path) -> None:

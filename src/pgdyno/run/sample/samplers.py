@@ -333,7 +333,10 @@ def _find_pooler_gaps(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:
     """Return why a pooler was not sampled to the end, in its own words."""
     if not child.failure:
         return ()
-    reason = find_end(child.path) or child.failure
+    reason = child.failure
+    # Where its file could not be made, there is none to read.
+    with contextlib.suppress(OSError):
+        reason = find_end(child.path) or reason
     return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
 
 
