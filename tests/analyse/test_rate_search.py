@@ -11,6 +11,7 @@ from pgdyno.analyse.search.latency_limit import RateVerdict
 from pgdyno.analyse.search.misses import count_misses
 from pgdyno.analyse.search.rate_search import WorkloadSearch
 from pgdyno.plan.search import CAPACITY_ROUNDS
+from pgdyno.record.generators.logs import ScheduleEnd
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import TrialStatus
@@ -19,8 +20,10 @@ from tests.analyse.searches import SEARCH, Machine, make_misses, run_search
 RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
 
 
-def build_data(*, skipped: int = 30, late: int = 20, last_s: float = 10.0, **changes: object) -> TrialData:
-    """A finished trial of 10 s at 100 TPS, the last start of whose schedule was taken at `last_s`."""
+def build_data(
+    *, skipped: int = 30, late: int = 20, last_s: float | tuple[float, float] = 10.0, **changes: object
+) -> TrialData:
+    """A finished trial of 10 s at 100 TPS, the last start of whose schedule was taken at `last_s`; two are of hosts with a quarter and the rest."""
     trial = open_record(RECORD).read_trials()[0]
     data = read_trial_data(RECORD / "trials" / "0001", trial)
     assert data.pgbench is not None
@@ -28,11 +31,14 @@ def build_data(*, skipped: int = 30, late: int = 20, last_s: float = 10.0, **cha
     planned = msgspec.structs.replace(trial.planned, rate_tps=100.0, duration_s=10.0)
     counts = {"transaction_count": 960, "above_limit_count": late, "skipped_count": skipped, "failed_count": 10}
     summary = msgspec.structs.replace(data.pgbench, **{**counts, **changes})
+    ends = zip(last_s, (0.25, 0.75), strict=True) if isinstance(last_s, tuple) else [(last_s, 1.0)]
     return msgspec.structs.replace(
         data,
         record=msgspec.structs.replace(trial, planned=planned),
         pgbench=summary,
-        last_scheduled_epoch_s=data.load_start_epoch_s + last_s,
+        schedule_ends=tuple(
+            ScheduleEnd(last_epoch_s=data.load_start_epoch_s + one_s, share_ratio=share) for one_s, share in ends
+        ),
     )
 
 
@@ -80,11 +86,21 @@ def test_what_was_skipped_after_the_end_was_never_asked_for() -> None:
     assert misses.scheduled_count == pytest.approx(980.0)
 
 
+@pytest.mark.parametrize(
+    ("last_s", "skipped", "unbegun"),
+    [((8.98, 10.0), 30.0, 25.0), ((10.0, 8.98), 30.0, 75.0), ((10.4, 8.98), 20.0, 75.0), ((8.98, 10.2), 15.0, 25.0)],
+)
+def test_each_host_has_a_schedule_of_its_own(last_s: tuple[float, float], skipped: float, unbegun: float) -> None:
+    misses = count_misses(build_data(last_s=last_s), limit_ms=20.0, percentile=99.0)
+    assert misses is not None
+    assert (misses.skipped_count, misses.unbegun_count) == (pytest.approx(skipped), pytest.approx(unbegun))
+
+
 def test_a_trial_without_all_counts_is_not_judged() -> None:
     data = build_data()
     closed = msgspec.structs.replace(data.record.planned, rate_tps=None)
     for other in (
-        msgspec.structs.replace(data, last_scheduled_epoch_s=None),
+        msgspec.structs.replace(data, schedule_ends=()),
         msgspec.structs.replace(data, pgbench=None),
         build_data(above_limit_count=None),
         msgspec.structs.replace(data, record=msgspec.structs.replace(data.record, planned=closed)),

@@ -88,9 +88,9 @@ def test_stamps_of_all_are_those_of_the_first_host_of_the_study(tmp_path: Path, 
     seconds = data.transactions.series.epoch_s - data.load_start_epoch_s
     assert (seconds[0], seconds[-1]) == (pytest.approx(0.0, abs=1.0), pytest.approx(SECONDS - 1, abs=1.0))
     assert data.transactions.ok_count == 2 * 10 * SECONDS
-    assert data.last_scheduled_epoch_s is not None
-    last_s = data.last_scheduled_epoch_s - data.load_start_epoch_s
-    assert last_s == pytest.approx(SECONDS - 0.052, abs=0.01)
+    assert [one.share_ratio for one in data.schedule_ends] == [0.5, 0.5]
+    last_s = [one.last_epoch_s - data.load_start_epoch_s for one in data.schedule_ends]
+    assert last_s == pytest.approx([SECONDS - 0.052] * 2, abs=0.01)
 
 
 @pytest.mark.parametrize("is_first_ahead", [False, True])

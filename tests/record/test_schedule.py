@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgdyno.record.generators.logs import LoadLog, read_last_scheduled_s
-from pgdyno.record.transactions.pack import TransactionPacker
+from pgdyno.record.generators.logs import LoadLog, read_schedule_ends
+from pgdyno.record.transactions.pack import find_parts
 from pgdyno.record.transactions.parse import TransactionBatch, TransactionOutcome
+from tests.long_loads import summarise, write_log
 
 START_US = 1_700_000_000_000_000
 
@@ -18,20 +19,23 @@ def pack(folder: Path, *transactions: tuple[int, int, TransactionOutcome]) -> li
     """Each with its end after the start, its latency, and how it ended."""
     stamps, latencies, outcomes = (np.array(column) for column in zip(*transactions, strict=True))
     count = len(stamps)
-    packer = TransactionPacker(folder)
-    packer.add(
-        TransactionBatch(
-            client=np.zeros(count, dtype=np.int64),
-            number=np.arange(count, dtype=np.int64),
-            latency_us=latencies.astype(np.int64),
-            outcome=outcomes.astype(np.uint8),
-            script=np.zeros(count, dtype=np.int64),
-            stamp_us=START_US + stamps.astype(np.int64),
-            lag_us=np.zeros(count, dtype=np.int64),
-        )
+    batch = TransactionBatch(
+        client=np.zeros(count, dtype=np.int64),
+        number=np.arange(count, dtype=np.int64),
+        latency_us=latencies.astype(np.int64),
+        outcome=outcomes.astype(np.uint8),
+        script=np.zeros(count, dtype=np.int64),
+        stamp_us=START_US + stamps.astype(np.int64),
+        lag_us=np.zeros(count, dtype=np.int64),
     )
-    packer.close()
-    return [LoadLog(folder=folder, part=None, behind_s=0.0)]
+    write_log(folder, batch, summarise(batch))
+    return [LoadLog(folder=folder / "transactions", part=None, behind_s=0.0)]
+
+
+def find_last_s(logs: list[LoadLog]) -> float:
+    (end,) = read_schedule_ends(logs, latency_limit_ms=20.0)
+    assert end.share_ratio == 1.0
+    return end.last_epoch_s
 
 
 def test_a_late_end_is_no_late_start(tmp_path: Path) -> None:
@@ -41,14 +45,17 @@ def test_a_late_end_is_no_late_start(tmp_path: Path) -> None:
         (9_000_000, 8_500_000, TransactionOutcome.OK),
         (2_000_000, 1_000, TransactionOutcome.OK),
     )
-    assert read_last_scheduled_s(logs, latency_limit_ms=20.0) == pytest.approx((START_US + 1_999_000) / 1e6, abs=1e-6)
+    assert find_last_s(logs) == pytest.approx((START_US + 1_999_000) / 1e6, abs=1e-6)
 
 
 def test_what_was_skipped_had_been_scheduled_a_limit_before(tmp_path: Path) -> None:
     logs = pack(tmp_path, (1_000_000, 2_000, TransactionOutcome.OK), (3_000_000, 0, TransactionOutcome.SKIPPED))
-    assert read_last_scheduled_s(logs, latency_limit_ms=20.0) == pytest.approx((START_US + 2_980_000) / 1e6, abs=1e-6)
+    assert find_last_s(logs) == pytest.approx((START_US + 2_980_000) / 1e6, abs=1e-6)
 
 
 def test_without_transactions_there_is_no_schedule(tmp_path: Path) -> None:
+    logs = pack(tmp_path, (1_000_000, 2_000, TransactionOutcome.OK))
+    (part,) = find_parts(logs[0].folder)
+    part.unlink()
     with pytest.raises(FileNotFoundError):
-        read_last_scheduled_s([LoadLog(folder=tmp_path, part=None, behind_s=0.0)], latency_limit_ms=20.0)
+        find_last_s(logs)

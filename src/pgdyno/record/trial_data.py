@@ -17,10 +17,11 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.failover import AFTER_DIR, FAILOVER_FILE, FailoverRecord, Probes, read_failover, read_probes
 from pgdyno.record.generators.logs import (
     LoadLog,
+    ScheduleEnd,
     find_log,
     list_logs,
-    read_last_scheduled_s,
     read_own_transactions,
+    read_schedule_ends,
     read_transactions,
 )
 from pgdyno.record.generators.merge import merge_load
@@ -141,8 +142,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """Transactions of each slice."""
     part_loads: dict[str, tuple[SliceLoad, ...]] = {}
     """Transactions of each slice by part of the load; none of a load without parts."""
-    last_scheduled_epoch_s: float | None = None
-    """Last scheduled start that pgbench took, of a trial at a rate that a search chose."""
+    schedule_ends: tuple[ScheduleEnd, ...] = ()
+    """Where the schedule of each pgbench ended, of a trial at a rate that a search chose; none if not all of their logs are whole."""
     predictions: tuple[Prediction, ...] = ()
     """Predictions made before the trial ran."""
     pings: Pings | None = None
@@ -269,12 +270,10 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         slices=slices if loads else (),
         slice_loads=tuple(one.whole for one in loads),
         part_loads={name: tuple(one.parts[name] for one in loads) for name in (loads[0].parts if loads else ())},
-        last_scheduled_epoch_s=None
+        schedule_ends=()
         if limit_ms is None
-        else attempt(
-            TRANSACTION_LOG,
-            lambda: read_last_scheduled_s(_list_logs(folder, record), latency_limit_ms=limit_ms),
-        ),
+        else attempt(TRANSACTION_LOG, lambda: read_schedule_ends(_list_logs(folder, record), latency_limit_ms=limit_ms))
+        or (),
     )
 
 

@@ -73,14 +73,17 @@ def count_misses(data: TrialData, *, limit_ms: float, percentile: float) -> Miss
     if counts[:2] == [0, None]:
         # If no transaction ended, pgbench does not print how many were late.
         counts[1] = 0
-    start_s, last_s = data.load_start_epoch_s, data.last_scheduled_epoch_s
-    if None in counts or start_s is None or last_s is None:
+    start_s, ends = data.load_start_epoch_s, data.schedule_ends
+    if None in counts or start_s is None or not ends:
         return None
     done, late, skipped, failed = (count or 0 for count in counts)
     end_s = start_s + data.record.planned.duration_s
-    within = max(0.0, skipped - max(0.0, last_s - end_s) * rate_tps)
+    # Each pgbench has a schedule of its own, at its share of the rate.
+    beyond = rate_tps * sum(one.share_ratio * max(0.0, one.last_epoch_s - end_s) for one in ends)
+    within = max(0.0, skipped - beyond)
     # Transactions whose limit was not yet over when the load ended may have been in time, so they do not count.
-    unbegun = max(0.0, end_s - limit_ms / 1000.0 - last_s) * rate_tps
+    due_s = end_s - limit_ms / 1000.0
+    unbegun = rate_tps * sum(one.share_ratio * max(0.0, due_s - one.last_epoch_s) for one in ends)
     scheduled = done + within + failed + unbegun
     if not scheduled:
         return None

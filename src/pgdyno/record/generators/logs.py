@@ -26,6 +26,15 @@ class LoadLog(msgspec.Struct, frozen=True, kw_only=True):
     """By how much its stamps are behind those of the trial's clock."""
 
 
+class ScheduleEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the schedule of one pgbench of a load at a rate ended."""
+
+    last_epoch_s: float
+    """Last scheduled start that it took, in seconds since the Unix epoch, by the trial's clock."""
+    share_ratio: float
+    """Its share of the load's rate."""
+
+
 def list_logs(folder: Path, transactions: str, *, clock_offset_s: float) -> tuple[LoadLog, ...]:
     """List the logs of a trial.
 
@@ -80,8 +89,8 @@ def read_own_transactions(folder: Path) -> TransactionSummary:
     return summary
 
 
-def read_last_scheduled_s(logs: Sequence[LoadLog], *, latency_limit_ms: float) -> float:
-    """Return the last scheduled start that a pgbench took, in seconds since the Unix epoch, by the trial's clock.
+def read_schedule_ends(logs: Sequence[LoadLog], *, latency_limit_ms: float) -> tuple[ScheduleEnd, ...]:
+    """Return where the schedule of each pgbench of a load ended.
 
     With `--rate`, pgbench takes the next scheduled start when a client is free. Starts for which no client was free
     before the load ended appear neither in its counts nor in its log. Only the last one that it took shows how many are
@@ -93,9 +102,16 @@ def read_last_scheduled_s(logs: Sequence[LoadLog], *, latency_limit_ms: float) -
 
     Raises:
         OSError: The transactions cannot be read.
-        ValueError: The transactions are damaged, or there are none.
+        ValueError: They are damaged, or there are none.
     """
-    return max(_find_last_scheduled_s(log.folder, latency_limit_ms) + log.behind_s for log in logs)
+    clients = [1 if log.part is None else log.part.clients for log in logs]
+    return tuple(
+        ScheduleEnd(
+            last_epoch_s=_find_last_scheduled_s(log.folder, latency_limit_ms) + log.behind_s,
+            share_ratio=count / sum(clients),
+        )
+        for log, count in zip(logs, clients, strict=True)
+    )
 
 
 def _find_last_scheduled_s(folder: Path, latency_limit_ms: float) -> float:
