@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pgdyno.record.generators.logs import LoadLog, read_schedule_ends
-from pgdyno.record.transactions.pack import find_parts
+from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts
 from pgdyno.record.transactions.parse import TransactionBatch, TransactionOutcome
 from tests.long_loads import summarise, write_log
 
@@ -57,5 +58,23 @@ def test_without_transactions_there_is_no_schedule(tmp_path: Path) -> None:
     logs = pack(tmp_path, (1_000_000, 2_000, TransactionOutcome.OK))
     (part,) = find_parts(logs[0].folder)
     part.unlink()
+    with pytest.raises(FileNotFoundError):
+        find_last_s(logs)
+
+
+def test_a_log_of_which_a_part_is_missing_has_no_end(tmp_path: Path) -> None:
+    """Its reader was killed, or the disk was full."""
+    begun = pack(tmp_path / "1", (1_000_000, 2_000, TransactionOutcome.OK))[0].folder
+    whole = pack(
+        tmp_path / "2",
+        (1_000_000, 2_000, TransactionOutcome.OK),
+        (3_000_000, 0, TransactionOutcome.SKIPPED),
+        (3_000_000, 0, TransactionOutcome.FAILED),
+    )
+    logs = [LoadLog(folder=begun, part=None, behind_s=0.0)]
+    shutil.copy(whole[0].folder / SUMMARY_FILE, begun)
+    with pytest.raises(ValueError, match="has 1 of the 3 transactions"):
+        find_last_s(logs)
+    (begun / SUMMARY_FILE).unlink()
     with pytest.raises(FileNotFoundError):
         find_last_s(logs)

@@ -101,8 +101,8 @@ def read_schedule_ends(logs: Sequence[LoadLog], *, latency_limit_ms: float) -> t
         latency_limit_ms: A skipped transaction was scheduled at least this long before its stamp.
 
     Raises:
-        OSError: The transactions cannot be read.
-        ValueError: They are damaged, or there are none.
+        OSError: The transactions or their summary cannot be read.
+        ValueError: They are damaged, the log's reader did not come to its end, or there are none.
     """
     clients = [1 if log.part is None else log.part.clients for log in logs]
     return tuple(
@@ -115,12 +115,17 @@ def read_schedule_ends(logs: Sequence[LoadLog], *, latency_limit_ms: float) -> t
 
 
 def _find_last_scheduled_s(folder: Path, latency_limit_ms: float) -> float:
-    last_us = 0
+    summary = read_summary(folder)
+    logged_count = summary.ok_count + summary.failed_count + summary.skipped_count
+    packed_count = last_us = 0
     for batch in read_packed(folder):
+        packed_count += len(batch)
         skipped = batch.outcome == TransactionOutcome.SKIPPED
         scheduled_us = batch.stamp_us - batch.latency_us
         scheduled_us[skipped] -= round(latency_limit_ms * 1000)
         last_us = max(last_us, int(scheduled_us.max(initial=0)))
+    if packed_count < logged_count:
+        raise ValueError(f"{folder} has {packed_count} of the {logged_count} transactions that were logged")
     if not last_us:
         raise ValueError("no transaction was logged")
     return last_us / 1e6
