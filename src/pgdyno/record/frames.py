@@ -19,4 +19,14 @@ import polars as pl  # noqa: E402
 if _before is not None and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, _before)
 
-__all__ = ["pl"]
+DAMAGE = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What decoders raise on files that pgdyno did not write. A damaged page can make polars panic, which is not an Exception."""
+
+__all__ = ["DAMAGE", "pl"]

@@ -13,21 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.record.frames import pl
+from pgdyno.record.frames import DAMAGE, pl
 
 FORMAT_VERSION = 1
 Line = dict[str, Any]
 Row = dict[str, Any]
-# What decoders raise on files that neither a sampler nor `pack_samples` wrote. A damaged page can make polars panic,
-# which is not an Exception.
-_DAMAGE = (
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
 
 
 class OsHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +154,6 @@ def translate_damage(path: Path) -> Iterator[None]:
     """Raise StepFailedError for what decoders raise in the block on a file that is damaged."""
     try:
         yield
-    except _DAMAGE as exc:
+    except DAMAGE as exc:
         detail = f"{path}: {type(exc).__name__}: {exc}"
         raise StepFailedError("a samples file is damaged", detail=detail) from exc

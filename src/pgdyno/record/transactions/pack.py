@@ -14,8 +14,10 @@ polars is imported when the first part is written or read, because that takes 0.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,8 @@ SUMMARY_FILE = "summary.json"
 _ZSTD_LEVEL = 1
 _BASE_KEY = "pgdyno_base_stamp_us"
 _SPAN_KEY = "pgdyno_span"
+_SUM_KEY = "pgdyno_checksum"
+_SUM_MARK, _NO_SUM = b"crc32:", b"00000000"
 
 _Columns = dict[str, NDArray[Any]]
 
@@ -178,7 +182,7 @@ def find_parts(folder: Path) -> list[Path]:
 
 
 def read_span(path: Path) -> PartSpan | None:
-    """Read when the transactions of a part ended, without reading them; return None for parts of older records.
+    """Read when the transactions of a part ended, without decoding them; return None for parts of older records.
 
     Raises:
         OSError: The part cannot be read.
@@ -186,11 +190,9 @@ def read_span(path: Path) -> PartSpan | None:
     """
     from pgdyno.record.frames import pl  # noqa: PLC0415
 
-    try:
-        found = pl.read_parquet_metadata(path).get(_SPAN_KEY)
+    with _reading(path) as part:
+        found = pl.read_parquet_metadata(part).get(_SPAN_KEY)
         return None if found is None else msgspec.json.decode(found, type=PartSpan)
-    except (pl.exceptions.PolarsError, msgspec.DecodeError) as exc:
-        raise ValueError(f"{path} is not a part of packed transactions: {exc}") from exc
 
 
 def read_ok(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -202,17 +204,15 @@ def read_ok(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """
     from pgdyno.record.frames import pl  # noqa: PLC0415
 
-    try:
-        base_us = int(pl.read_parquet_metadata(path)[_BASE_KEY])
-        table = pl.read_parquet(path, columns=["outcome", "stamp_step_us", "latency_us"])
+    with _reading(path) as part:
+        base_us = int(pl.read_parquet_metadata(part)[_BASE_KEY])
+        table = pl.read_parquet(part, columns=["outcome", "stamp_step_us", "latency_us"])
         is_ok = table["outcome"].to_numpy() == TransactionOutcome.OK
         # Each stamp is the sum of all steps before it, also of those of transactions that failed.
         stamps = (np.cumsum(table["stamp_step_us"].to_numpy().astype(np.int64)) + base_us)[is_ok]
         latencies = table["latency_us"].fill_null(0).to_numpy().astype(np.int64)[is_ok]
         order = np.argsort(stamps, kind="stable")
         return stamps[order], latencies[order]
-    except (pl.exceptions.PolarsError, KeyError, TypeError) as exc:
-        raise ValueError(f"{path} is not a part of packed transactions: {exc}") from exc
 
 
 def write_summary(folder: Path, summary: TransactionSummary) -> None:
@@ -269,11 +269,17 @@ def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, 
         compression="zstd",
         compression_level=_ZSTD_LEVEL,
         statistics=False,
-        metadata={_BASE_KEY: str(base_us), _SPAN_KEY: msgspec.json.encode(span).decode()},
+        metadata={
+            _BASE_KEY: str(base_us),
+            _SPAN_KEY: msgspec.json.encode(span).decode(),
+            _SUM_KEY: (_SUM_MARK + _NO_SUM).decode(),
+        },
     )
+    part = bytearray(content.getbuffer())
+    _swap_sum(part, _find_sum(part))
     try:
         with path.open("wb") as file:
-            file.write(content.getbuffer())
+            file.write(part)
             file.flush()
             if is_synced:
                 os.fsync(file.fileno())
@@ -286,14 +292,43 @@ def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, 
 def _read_part(path: Path) -> TransactionBatch:
     from pgdyno.record.frames import pl  # noqa: PLC0415
 
-    try:
-        base_us = int(pl.read_parquet_metadata(path)[_BASE_KEY])
-        table = pl.read_parquet(path)
+    with _reading(path) as part:
+        base_us = int(pl.read_parquet_metadata(part)[_BASE_KEY])
+        table = pl.read_parquet(part)
         columns: _Columns = {name: table[name].fill_null(0).to_numpy().astype(np.int64) for name in table.columns}
         columns["number"] = np.cumsum(columns.pop("number_step"))
         columns["stamp_us"] = np.cumsum(columns.pop("stamp_step_us")) + base_us
         columns["outcome"] = columns["outcome"].astype(np.uint8)
         order = np.argsort(columns["stamp_us"], kind="stable")
         return TransactionBatch(**{name: values[order] for name, values in columns.items()})
-    except (pl.exceptions.PolarsError, KeyError, TypeError) as exc:
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[io.BytesIO]:
+    """Read a part's file, and raise ValueError if it is damaged, or if what decodes it in the block finds it so.
+
+    Most flipped bits in a Parquet file would give other values without an error, and a few end the process. Parts of older
+    records have no checksum.
+    """
+    from pgdyno.record.frames import DAMAGE  # noqa: PLC0415
+
+    content = bytearray(path.read_bytes())
+    try:
+        if _SUM_MARK in content and _swap_sum(content, _NO_SUM) != _find_sum(content):
+            raise ValueError("its checksum differs")
+        yield io.BytesIO(content)
+    except DAMAGE as exc:
         raise ValueError(f"{path} is not a part of packed transactions: {exc}") from exc
+
+
+def _swap_sum(content: bytearray, new: bytes) -> bytes:
+    """Replace the checksum in a part's metadata, and return what was there."""
+    begin = content.rindex(_SUM_MARK) + len(_SUM_MARK)
+    old = bytes(content[begin : begin + len(new)])
+    content[begin : begin + len(new)] = new
+    return old
+
+
+def _find_sum(content: bytearray) -> bytes:
+    """Return the checksum of a part without its own."""
+    return b"%08x" % zlib.crc32(content)
