@@ -371,10 +371,12 @@ TREE = """
 import subprocess, sys
 burn = "import time\\nwhile time.process_time() < 0.3: pass"
 subprocess.run([sys.executable, "-S", "-c", burn], check=True)
-# A child with a busy child of its own, both gone with their parent's pipe.
+# A busy process four generations below this one; all are gone with the pipe.
 busy = "import sys, threading\\nthreading.Thread(target=lambda: (sys.stdin.read(), __import__('os')._exit(0))).start()\\nwhile True: pass"
-middle = f"import subprocess, sys\\nsubprocess.run([sys.executable, '-S', '-c', {busy!r}])"
-subprocess.run([sys.executable, "-S", "-c", middle], check=False)
+program = busy
+for _ in range(3):
+    program = f"import subprocess, sys\\nsubprocess.run([sys.executable, '-S', '-c', {program!r}])"
+subprocess.run([sys.executable, "-S", "-c", program], check=False)
 """
 
 
@@ -388,7 +390,7 @@ def test_a_tree_is_all_that_a_process_starts_also_what_has_ended() -> None:
         (header,) = read_lines(process, 1)
         assert header["fields"]["tree"] == ["pid", "utime", "stime"]
         ticks = os.sysconf("SC_CLK_TCK")
-        # What has ended spent 0.3 s; the rest can only be of the grandchild.
+        # What has ended spent 0.3 s; the rest can only be of the last generation.
         wanted = 0.3 * ticks + 0.5 * ticks
         spent = 0
         deadline_s = time.monotonic() + 240

@@ -306,12 +306,13 @@ class ProcessTree:
 
     def read(self, out: dict[bytes, bytes]) -> bool:
         """Add what is known; False when one of the processes is gone, or its children cannot be told."""
-        pids: list[bytes] = []
-        for root in self._roots:
-            children = self._list_children(root)
-            if children is None or self._spent(root) is None:
+        pids = list(self._roots)
+        for place, pid in enumerate(pids):
+            children = self._list_children(pid)
+            if place < len(self._roots) and (children is None or self._spent(pid) is None):
                 return False
-            pids += [root, *children, *(pid for child in children for pid in self._list_children(child) or ())]
+            # The loop goes on with the children, and ends with those that have none.
+            pids += children or ()
         user = system = 0
         for spent in filter(None, map(self._spent, pids)):
             user, system = user + spent[0], system + spent[1]
@@ -330,7 +331,7 @@ class ProcessTree:
 
     def _list_children(self, pid: bytes) -> list[bytes] | None:
         # Source: proc_tid_children(5); needs CONFIG_PROC_CHILDREN, which distributions set. Only children of the first
-        # thread are read, because no process in this tree starts programs from another thread.
+        # thread are read: nothing in this tree starts programs from another one, except `\shell` of pgbench's other threads.
         if pid not in self._children:
             self._children[pid] = PseudoFile(f"/proc/{pid.decode()}/task/{pid.decode()}/children")
         data = self._children[pid].read()
