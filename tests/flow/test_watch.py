@@ -16,7 +16,8 @@ from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.live.watch import _update
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import TRIAL_FILE, open_record
-from pgdyno.report.format import format_estimate
+from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
+from pgdyno.report.format import format_estimate, format_number
 from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import view_answers
 from pgdyno.report.live.page import make_live_page
@@ -46,6 +47,25 @@ def test_the_figures_are_those_of_the_report(tmp_path: Path) -> None:
     assert trial["number"] == 2
     assert {"tps", "latency", "cpu", "waits"} <= {chart["kind"] for chart in trial["charts"]}
     assert any("checkpoint" in event for event in trial["events"])
+
+
+def test_the_tps_of_a_trial_of_a_live_round_leaves_out_the_time_in_which_its_server_was_frozen(tmp_path: Path) -> None:
+    store = open_record(copy_record(tmp_path / "record"))
+    trial = store.read_trials()[1]
+    assert trial.load_start_monotonic_s is not None
+    with SliceWriter(store.trial_dir(2)) as slices:
+        for number in range(3):
+            begin_s = trial.load_start_monotonic_s + 1 + 2 * number
+            end_s = begin_s + 0.5
+            slices.add(
+                Slice(phase=SlicePhase.ROUND, round=number + 1, position=0, variant="", begin_monotonic_s=begin_s,
+                      settled_monotonic_s=begin_s, end_monotonic_s=end_s, counts={})
+            )  # fmt: skip
+    report = compose_report(store).report
+    ((whole, sliced),) = (one.trials for one in report.analysis.workloads)
+    assert (sliced.tps is not None, sliced.pgbench_tps) == (True, None)
+    (course,) = read_all(LiveRecord(store))["course"]
+    assert [one["tps"] for one in course["trials"]] == [format_number(one.tps or 0) for one in (whole, sliced)]
 
 
 def test_a_trial_that_runs_shows_its_seconds_and_counts_for_nothing(tmp_path: Path) -> None:

@@ -70,6 +70,22 @@ class _Part:
             self._stamps[number] = stamps[number]
         return bool(gone or news)
 
+    def analyse_trial(self, record: StudyRecord, data: TrialData) -> TrialAnalysis:
+        """Analyse a trial that ended."""
+        planned = data.record.planned
+        return self.memory.analyse(record.at(planned.variants), record.plan.find_load(planned), data)
+
+    def list_ends(self, record: StudyRecord) -> dict[int, EndedTrial]:
+        """Return how each trial ended, with its TPS as in the report, by number."""
+        return {number: self._tell_end(record, data) for number, data in self.data.items()}
+
+    def _tell_end(self, record: StudyRecord, data: TrialData) -> EndedTrial:
+        if data.record.status is not TrialStatus.FINISHED:
+            return EndedTrial(is_finished=False, tps=None)
+        seen = self.analyse_trial(record, data)
+        # A trial too short for a whole second has only pgbench's own TPS.
+        return EndedTrial(is_finished=True, tps=seen.pgbench_tps if seen.tps is None else seen.tps)
+
     def analyse(self, record: StudyRecord) -> StudyAnalysis:
         """Analyse the trials that ended."""
         return analyse_study(record, [self.data[number] for number in sorted(self.data)], each=self.memory.analyse)
@@ -184,7 +200,6 @@ class LiveRecord:
         views = []
         for part in (self._own, self._after):
             if part.store.exists:
-                ended = {number: _tell_end(data) for number, data in part.data.items()}
                 of = record if part is self._own else part.store.read_record()
                 running = [number for number in part.store.interrupted_numbers() if stage is Stage.BEING_MEASURED]
                 views.append(
@@ -192,7 +207,7 @@ class LiveRecord:
                         of,
                         place=str(self._own.store.path),
                         state=stage.value,
-                        ended=ended,
+                        ended=part.list_ends(of),
                         running=running,
                         sweep=find_waiting_sweep(part.store, of),
                     )
@@ -212,9 +227,7 @@ class LiveRecord:
         if shown and shown[0].os is None:
             shown += [data for data in ended if data.os is not None][-1:]
         for data in shown:
-            load = record.plan.find_load(data.record.planned)
-            at = record.at(data.record.planned.variants)
-            yield view_trial(record, part.memory.analyse(at, load, data))
+            yield view_trial(record, part.analyse_trial(record, data))
 
     def _encode_answers(self, record: StudyRecord, *, is_running: bool) -> bytes:
         analysis = self._own.analyse(record)
@@ -247,8 +260,3 @@ def _keep_last(trial: TrialAnalysis) -> TrialAnalysis:
         for kind, lines in trial.charts.items()
     }
     return msgspec.structs.replace(trial, charts=charts)
-
-
-def _tell_end(data: TrialData) -> EndedTrial:
-    is_finished = data.record.status is TrialStatus.FINISHED
-    return EndedTrial(is_finished, data.pgbench.tps if is_finished and data.pgbench is not None else None)
