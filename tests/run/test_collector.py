@@ -54,10 +54,12 @@ def test_a_request_arrives_with_its_token(receiver: Any, monkeypatch: pytest.Mon
     collector = make_collector(receiver.url)
     collector.send(b"{}")
     make_collector(f"{receiver.url}/otlp/metrics?team=1").send(b"{}")
-    (path, headers, body), (other, _, _) = receiver.seen
+    make_collector(f"{receiver.url}/ü/a%20b?team=ü&x=%2F").send(b"{}")
+    (path, headers, body), (other, _, _), (encoded, _, _) = receiver.seen
     assert (path, body, headers["Content-Type"]) == ("/v1/metrics", b"{}", "application/json")
     assert (headers["Authorization"], headers["X-Scope"]) == ("Bearer canary", "a=b")
     assert other == "/otlp/metrics?team=1"
+    assert encoded == "/%C3%BC/a%20b?team=%C3%BC&x=%2F"
     assert collector.shown == f"{receiver.url}/v1/metrics"
 
 
@@ -90,7 +92,9 @@ def test_a_collector_that_is_not_there() -> None:
             collector.send(b"{}")
 
 
-@pytest.mark.parametrize("url", ["localhost:4318", "ftp://x", "http://", "http://x:y", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "url", ["localhost:4318", "ftp://x", "http://", "http://x:y", "file:///etc/passwd", "http://a..b:4318"]
+)
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(SpecError):
         make_collector(url)
@@ -100,3 +104,18 @@ def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(SpecError) as refused:
         make_collector("http://me:canary@x")
     assert "canary" not in f"{refused.value.fact}{refused.value.detail}{refused.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    ["Authorization=Bearer%20canary%0A", "Authorization=canary€", "a=1,b=canary%00", "Bearer canary==", "=canary"],
+)
+def test_what_no_header_can_be_is_refused_and_not_repeated(headers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    with pytest.raises(SpecError, match="OTEL_EXPORTER_OTLP_HEADERS") as refused:
+        make_collector("http://x")
+    assert "canary" not in f"{refused.value.fact}{refused.value.detail}{refused.value.hint}"
+
+
+def test_a_name_of_other_letters_is_sent_as_its_ascii_form() -> None:
+    assert make_collector("http://bücher.example:4318").url == "http://xn--bcher-kva.example:4318/v1/metrics"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,7 +19,12 @@ from pgdyno.errors import HostError, SpecError, why
 _TIMEOUT_S = 30.0
 # Source: OpenTelemetry Protocol Exporter specification: the variable that every exporter reads.
 _HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
+# Source: RFC 9110, sections 5.1 and 5.5; http.client writes values in Latin-1.
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _PATH = "/v1/metrics"
+# Source: RFC 3986, sections 3.3 and 3.4. "%" is left as it is, since an address may be encoded already.
+_PLAIN = "/?:@!$&'()*+,;=~%"
 _LONGEST_ANSWER = 100_000
 
 
@@ -84,25 +90,39 @@ def make_collector(url: str) -> Collector:
     """
     try:
         parts = urllib.parse.urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
     except ValueError as exc:
-        raise SpecError(f"--otlp {url}: {exc}", hint="for example --otlp http://localhost:4318") from exc
+        raise _refuse(url, str(exc)) from exc
     if parts.scheme not in {"http", "https"} or not host:
-        raise SpecError(f"--otlp {url}: not an address of HTTP", hint="for example --otlp http://localhost:4318")
+        raise _refuse(url)
     if parts.username is not None or parts.password is not None:
         raise SpecError(
             "--otlp takes no user and no password", hint=f'put them into {_HEADERS}="Authorization=Basic%20…"'
         )
-    path = _PATH if parts.path in {"", "/"} else parts.path
-    named = f"[{host}]" if ":" in host else host
-    shown = f"{parts.scheme}://{named}{'' if port is None else f':{port}'}{path}"
-    complete = urllib.parse.urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
-    return Collector(url=complete, shown=shown, headers=_read_headers())
+    path = _PATH if parts.path in {"", "/"} else urllib.parse.quote(parts.path, safe=_PLAIN)
+    place = f"{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
+    complete = urllib.parse.urlunsplit((parts.scheme, place, path, urllib.parse.quote(parts.query, safe=_PLAIN), ""))
+    return Collector(url=complete, shown=f"{parts.scheme}://{place}{path}", headers=_read_headers())
+
+
+def _refuse(url: str, detail: str = "") -> SpecError:
+    return SpecError(
+        f"--otlp {url}: not an address of HTTP", detail=detail, hint="for example --otlp http://localhost:4318"
+    )
 
 
 def _read_headers() -> dict[str, str]:
     pairs = [pair.strip() for pair in os.environ.get(_HEADERS, "").split(",") if pair.strip()]
     if any("=" not in pair for pair in pairs):
         raise SpecError(f"{_HEADERS} is not NAME=VALUE,NAME=VALUE")
-    named = (pair.split("=", 1) for pair in pairs)
-    return {name.strip(): urllib.parse.unquote(value.strip()) for name, value in named}
+    named = [pair.split("=", 1) for pair in pairs]
+    headers = {name.strip(): urllib.parse.unquote(value.strip()) for name, value in named}
+    # Neither is repeated in an error: a token that ends in "=" passes for a name.
+    if not all(map(_NAME.fullmatch, headers)):
+        raise SpecError(f"{_HEADERS} has a name that no header can have", hint="NAME=VALUE,NAME=VALUE")
+    if not all(map(_VALUE.fullmatch, headers.values())):
+        raise SpecError(
+            f"{_HEADERS} has a value that no header can have",
+            detail="it contains a line break, another control character, or one that is not in Latin-1",
+        )
+    return headers
