@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import msgspec
 import pytest
 
+from pgdyno.plan.types import PlannedTrial
+from pgdyno.record.running_trial import read_planned
 from tests.cli.experiments import THINKING, finished_trials, read_report
 from tests.cli.program import Bench, wait_until
 
@@ -43,7 +46,7 @@ def test_it_goes_on_where_ctrl_c_stopped_it(bench: Bench) -> None:
     trials = bench.folder / "out" / "trials"
     # In a second no queue becomes so long: all rates hold, and few trials say so on a busy machine, too.
     with bench.started(*sweep(bench, "latency<250ms@p50", "--minutes", "5")) as process:
-        assert wait_until((trials / "0005").exists)
+        assert wait_until((trials / "0005" / "planned.json").exists)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)
     assert "trials" in stderr
@@ -61,6 +64,7 @@ def test_it_goes_on_where_ctrl_c_stopped_it(bench: Bench) -> None:
     assert search["answer"]["is_settled"]
     assert search["answer"]["holds_tps"] > 0
     probe = after[3]
+    assert read_planned(trials / "0004") == msgspec.convert(probe["planned"], PlannedTrial)
     assert f"--rate={probe['planned']['rate_tps']}" in probe["argv"]
     assert "--latency-limit=250.0" in probe["argv"]
     # A record that is settled has nothing left to measure, and its report is the same.

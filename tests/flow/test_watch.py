@@ -15,6 +15,7 @@ import pytest
 from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.live.watch import _update
 from pgdyno.flow.report import compose_report
+from pgdyno.record.running_trial import write_planned
 from pgdyno.record.store import TRIAL_FILE, open_record
 from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
 from pgdyno.report.format import format_estimate, format_number
@@ -88,6 +89,29 @@ def test_a_trial_that_runs_shows_its_seconds_and_counts_for_nothing(tmp_path: Pa
     assert len(quick["charts"][0]["columns"][0]["t"]) == 8
     # Nothing is running once the process that measured is gone.
     assert [json.loads(content) for _, content in live.read_seconds()] == [None]
+
+
+def test_a_trial_of_a_search_is_shown_with_the_rate_that_was_chosen_for_it(tmp_path: Path) -> None:
+    """As it was chosen just before it began, which is not in the plan."""
+    store = open_record(copy_record(tmp_path / "record", study=lambda record: record.update(is_ended=False)))
+    edit(store.trial_dir(1) / TRIAL_FILE, lambda trial: trial["planned"].update(rate_tps=4000.0))
+    (store.trial_dir(2) / TRIAL_FILE).unlink()
+    live = LiveRecord(store)
+    with store.locked():
+        # A reader may see the folder before what will run in it.
+        assert [trial["words"] for trial in read_all(live)["trials"]] == ["tpcb-like"]
+        write_planned(store.trial_dir(2), msgspec.structs.replace(store.read_record().plan.trials[1], rate_tps=4500.0))
+        seen = read_all(live)
+    (course,) = seen["course"]
+    assert [trial["variant"] for trial in course["trials"]] == ["4,000 TPS scheduled", "4,500 TPS scheduled"]
+    assert [trial["words"] for trial in seen["trials"]] == ["tpcb-like · 4,500 TPS scheduled"]
+    told = {
+        (line.labels["trial"], line.labels.get("rate_tps"))
+        for family in live.list_metrics()
+        for line in family.lines
+        if "trial" in line.labels
+    }
+    assert told == {("1", "4000"), ("2", "4500")}
 
 
 def test_a_trial_that_is_run_again_takes_the_place_of_its_first_try(tmp_path: Path) -> None:

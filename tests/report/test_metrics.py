@@ -18,6 +18,7 @@ from pgdyno.report.input import ReportInput
 from tests.report.build import build_report
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_scaling import build_bench
+from tests.report.build_search import build_search
 
 REPORTS: dict[str, Callable[[], ReportInput]] = {
     "study": build_report,
@@ -79,6 +80,15 @@ def test_every_value_of_a_report_is_read_back(name: str) -> None:
             assert question.verdict.effect_ratio is None or question.verdict.effect_ratio in effects
             kinds = {dict(labels)["verdict"] for metric, labels, _ in values if metric == "pgdyno_verdict"}
             assert question.verdict.kind.value in kinds
+
+
+def test_the_trials_of_a_search_differ_in_their_rate() -> None:
+    report = build_search("settled")
+    tps = {dict(labels).get("rate_tps"): value for (metric, labels, _), value in held(list_families(report)).items() if metric == "pgdyno_trial_tps"}  # fmt: skip
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.tps is not None]
+    rates = {trial.record.planned.rate_tps for trial in trials}
+    assert len(rates) > 1
+    assert {None if rate is None else float(rate) for rate in tps} == rates
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)

@@ -24,6 +24,7 @@ from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.predictions import write_predictions
+from pgdyno.record.running_trial import write_planned
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import Dataset, StudyRecord, TrialStatus
@@ -220,6 +221,9 @@ def trial_step(
         ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
 
     folder = store.begin_trial(trial.number)
+    if stage.plan.search is not None:
+        # Its rate was chosen just now, and who watches it would take it for a closed loop.
+        write_planned(folder, trial)
     _predict(folder, store, stage, trial)
     outcome = run_trial(
         stage,

@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.types import PlannedTrial
+from pgdyno.record.durable import write_durably, writing
 from pgdyno.record.generators.merge import merge_progress
 from pgdyno.record.generators.parts import find_part_folders
 from pgdyno.record.pgbench.output import Progress, parse_progress
@@ -30,7 +31,26 @@ from pgdyno.record.serverlog import read_serverlog
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialRecord, TrialStatus
 
+PLANNED_FILE = "planned.json"
 _PROGRESS_FILE = "pgbench.stderr"
+
+
+def write_planned(folder: Path, trial: PlannedTrial) -> None:
+    """Write what a trial is about to run, into its folder, where that is not in the plan of its record.
+
+    Raises:
+        StepFailedError: It cannot be written.
+    """
+    with writing(folder / PLANNED_FILE):
+        write_durably(folder / PLANNED_FILE, msgspec.json.format(msgspec.json.encode(trial), indent=1))
+
+
+def read_planned(folder: Path) -> PlannedTrial | None:
+    """Read what a trial that has begun runs; return None if that is in the plan of its record, or the folder is gone."""
+    try:
+        return msgspec.json.decode((folder / PLANNED_FILE).read_bytes(), type=PlannedTrial)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 class RunningTrial(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from pgdyno.conduct.progress import Stage, find_waiting_sweep, read_progress
 from pgdyno.explain.doubts.comparison import EARLY_ENDS
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.plan.types import PlannedTrial
-from pgdyno.record.running_trial import RunningTrialReader
+from pgdyno.record.running_trial import RunningTrialReader, read_planned
 from pgdyno.record.store import RecordStore, read_trial
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialStatus
@@ -75,6 +75,13 @@ class _Part:
         planned = data.record.planned
         return self.memory.analyse(record.at(planned.variants), record.plan.find_load(planned), data)
 
+    def list_trials(self, record: StudyRecord) -> dict[int, PlannedTrial]:
+        """Return all trials by number, those that began as they run: a search chooses the rate of each just before."""
+        planned = {trial.number: trial for trial in record.plan.trials}
+        ended = {number: data.record.planned for number, data in self.data.items()}
+        begun = {number: read_planned(self.store.trial_dir(number)) for number in self.store.interrupted_numbers()}
+        return {**planned, **ended, **{number: trial for number, trial in begun.items() if trial is not None}}
+
     def list_ends(self, record: StudyRecord) -> dict[int, EndedTrial]:
         """Return how each trial ended, with its TPS as in the report, by number."""
         return {number: self._tell_end(record, data) for number, data in self.data.items()}
@@ -109,8 +116,8 @@ class LiveRecord:
         self._report: ReportInput | None = None
         self._course: tuple[CourseView, ...] = ()
         self._reader: RunningTrialReader | None = None
-        self._reads: tuple[Path, int] | None = None
-        """The folder of the reader's trial, and its inode."""
+        self._reads: tuple[Path, int, PlannedTrial] | None = None
+        """The folder of the reader's trial, its inode, and what the trial runs."""
         self._running: PresentTrial | None = None
 
     def read(self) -> Iterator[tuple[str, bytes]]:
@@ -179,7 +186,7 @@ class LiveRecord:
             folder = part.store.trial_dir(trial.number)
             if (stamp := _stamp(folder)) is None:
                 continue
-            reads = (folder, stamp[0])
+            reads = (folder, stamp[0], trial)
             if self._reader is None or self._reads != reads:
                 self._reader, self._reads = RunningTrialReader(folder, trial), reads
                 part.began_s.pop(trial.number, None)
@@ -190,7 +197,7 @@ class LiveRecord:
 
     def _find_running(self, part: _Part, record: StudyRecord) -> list[PlannedTrial]:
         """Return the trial whose seconds can be shown, if there is one."""
-        planned = {trial.number: trial for trial in record.plan.trials}
+        planned = part.list_trials(record)
         is_live = record.plan.experiment is not None and record.plan.experiment.design is DesignKind.LIVE
         begun = [planned[number] for number in part.store.interrupted_numbers() if number in planned]
         # The load of a live round pauses now and then: its seconds show the pauses, not the server.
@@ -207,6 +214,7 @@ class LiveRecord:
                         of,
                         place=str(self._own.store.path),
                         state=stage.value,
+                        trials=tuple(part.list_trials(of).values()),
                         ended=part.list_ends(of),
                         running=running,
                         sweep=find_waiting_sweep(part.store, of),

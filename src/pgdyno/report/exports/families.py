@@ -100,11 +100,12 @@ def _list_all(report: ReportInput) -> Iterator[NamedLine]:
 
 
 def label_trial(record: str, trial: TrialAnalysis) -> dict[str, str]:
-    """Return the labels of a trial."""
+    """Return the labels of a trial; of a search, its rate is one of them."""
     planned = trial.record.planned
+    rate = {} if planned.rate_tps is None else {"rate_tps": f"{planned.rate_tps:.15g}"}
     # As in a verdict: the analysis names a load by its variant, too.
     names = {"workload": planned.workload, "variants": ", ".join(planned.variants), "trial": str(planned.number)}
-    return {"record": record, **names}
+    return {"record": record, **names, **rate}
 
 
 def list_seconds(trial: TrialAnalysis, labels: dict[str, str]) -> Iterator[NamedLine]:

@@ -87,6 +87,7 @@ def view_course(
     *,
     place: str,
     state: str,
+    trials: Sequence[PlannedTrial],
     ended: Mapping[int, EndedTrial],
     running: Sequence[int],
     sweep: PlannedSweep | None = None,
@@ -97,6 +98,7 @@ def view_course(
         record: The record.
         place: Its folder as the user would type it.
         state: Such as `being measured`.
+        trials: All trials, those that began as they run.
         ended: The trials that ended, by number.
         running: The numbers of the trials that began and did not end.
         sweep: What follows and has not begun, which counts as well.
@@ -111,7 +113,7 @@ def view_course(
         started=record.started_at,
         state=state,
         finished_count=sum(1 for trial in ended.values() if trial.is_finished),
-        planned_count=len(record.plan.trials) + (0 if sweep is None else sweep.trial_count),
+        planned_count=len(trials) + (0 if sweep is None else sweep.trial_count),
         left_s=0.0 if is_over else sum(step.predicted_s for step in waiting) + follows_s,
         trials=tuple(
             TrialLine(
@@ -121,7 +123,7 @@ def view_course(
                 state=_name_state(trial.number, ended, running),
                 tps=_tell_tps(ended.get(trial.number)),
             )
-            for trial in record.plan.trials
+            for trial in trials
         ),
     )
 
