@@ -26,7 +26,7 @@ from typing import Any
 
 GRAFANA = Path(__file__).resolve().parents[1] / "deploy" / "grafana"
 _PORT = "9187"
-_VALUES = re.compile(r"label_values\((\w+), (\w+)\)")
+_VALUES = re.compile(r"label_values\((.+), (\w+)\)")
 
 
 def list_queries() -> Iterator[str]:

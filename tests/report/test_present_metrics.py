@@ -18,7 +18,7 @@ from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import TRIAL_FILE, open_record
-from pgdyno.report.exports.families import Family, list_families
+from pgdyno.report.exports.families import Family, list_families, name_record
 from pgdyno.report.exports.openmetrics import render_openmetrics
 from pgdyno.report.exports.present import MOST_TRIALS, PresentCourse, list_present_families
 from pgdyno.report.input import ReportInput
@@ -211,3 +211,16 @@ def test_every_metric_and_label_of_the_dashboard_is_exported(live: LiveRecord) -
     for note in dashboard["annotations"]["list"]:
         used = set(re.findall(r"{{(\w+)}}", note["titleFormat"] + note["textFormat"]))
         assert used <= labels["pgdyno_event_time_s"], note
+
+
+@pytest.mark.parametrize("make", [build_switchback, build_bench])
+def test_a_record_that_has_ended_is_in_the_menu_of_the_dashboard(make: Callable[[], ReportInput]) -> None:
+    """With the sweep over clients under the record that it followed."""
+    report = make()
+    exported = {family.name: [line.labels for line in family.lines] for family in list_families(report)}
+    (menu,) = (one for one in json.loads(DASHBOARD.read_text())["templating"]["list"] if "definition" in one)
+    assert menu["query"]["query"] == menu["definition"]
+    found = re.fullmatch(r'label_values\((pgdyno_\w+)\{record!~"(.+)"\}, record\)', menu["definition"])
+    assert found is not None
+    names = {labels["record"] for labels in exported[found[1]]}
+    assert {name for name in names if not re.fullmatch(found[2], name)} == {name_record(Path(report.record_dir))}
