@@ -147,12 +147,14 @@ def test_of_a_named_database_nobody_knows_what_was_in_it() -> None:
     assert differences(base(), named, DifferenceGravity.DECLARED)["tables"].first == "scale 5"
 
 
+FAILOVER = {"kind": "crash", "at_s": 4.0, "after_s": 4.0, "promote_within_s": 60.0}
 REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
     "other transactions": ("scripts", change_load(scripts=[["simple-update", 1]]), None),
     "other weights": ("scripts", change_load(scripts=[["tpcb-like", 2]]), None),
     "another mode": ("query mode", change_load(mode="simple"), None),
     "more clients": ("clients", change_load(clients=8), None),
     "a rate": ("rate and latency limit", change_load(rate_tps=100.0), None),
+    "a failover": ("failover", change_load(failover=FAILOVER), None),
     "another scale": ("data to memory", lambda record: record["plan"].update(scale=500), None),
     "other tables": ("tables' fillfactor", lambda record: record["study"]["data"].update(fillfactor=80), None),
     "fsync off": ("durability", None, with_setting("fsync", "off")),

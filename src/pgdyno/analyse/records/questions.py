@@ -54,6 +54,9 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
     if one.rate_tps != two.rate_tps or limits[0] != limits[1]:
         yield refuse("rate and latency limit", _describe_rate(first), _describe_rate(other),
                       why="at a scheduled rate TPS is given, and what comes too late is skipped", hint="ask both for the same")  # fmt: skip
+    failovers = [_describe_failover(side) for side in (first, other)]
+    if failovers[0] != failovers[1]:
+        yield refuse("failover", *failovers, why="where the primary ends, TPS covers the load until then only", hint="ask both for the same")  # fmt: skip
     if one.max_tries != two.max_tries:
         yield declare("tries of a failed transaction", str(one.max_tries), str(two.max_tries))
     yield from _ways(first, other)
@@ -320,6 +323,11 @@ def _describe_rate(side: Side) -> str:
     load = side.load
     rate = "closed loop" if load.rate_tps is None else f"{load.rate_tps:g} TPS"
     return rate if load.latency_limit_ms is None else f"{rate}, limit {load.latency_limit_ms:g} ms"
+
+
+def _describe_failover(side: Side) -> str:
+    planned = side.load.failover
+    return "none" if planned is None else f"{planned.kind.value} after {planned.at_s:g} s"
 
 
 def _name_scripts(side: Side) -> str:
