@@ -66,6 +66,15 @@ def test_what_may_not_be_compared_has_a_table_of_its_own() -> None:
     assert [[one.place for one in group] for group in groups] == [[1, 2], [0]]
 
 
+def test_data_that_have_no_scale_have_their_name(tmp_path: Path) -> None:
+    record = copy_record(
+        tmp_path / "record", study=lambda record: record["plan"].update(data_name="database <app>", scale=1)
+    )
+    publish([record], to=tmp_path / "site", ui=Silent())  # type: ignore[arg-type]
+    text = (tmp_path / "site/index.html").read_text()
+    assert ("database &lt;app&gt;" in text, "scale 1" in text) == (True, False)
+
+
 def test_a_site_is_replaced_as_a_whole_and_nothing_else_is(records: tuple[Path, Path], tmp_path: Path) -> None:
     to = tmp_path / "site"
     publish(records, to=to, ui=Silent())  # type: ignore[arg-type]

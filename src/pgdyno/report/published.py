@@ -93,7 +93,7 @@ def _build_group(group: Sequence[GroupedSide], records: Sequence[PublishedRecord
     first = group[0].side
     limit = "" if first.limit is None else f", highest rate for {first.limit}"
     table = Table(
-        caption=f"{first.load_name}, scale {first.scale}",
+        caption=f"{first.load_name}, {first.data_name}",
         columns=tuple(
             msgspec.structs.replace(column, is_number=column.title in {"TPS", "p99", "Trials", "Spread"})
             for column in columns(
@@ -105,7 +105,7 @@ def _build_group(group: Sequence[GroupedSide], records: Sequence[PublishedRecord
         is_captioned=False,
         is_sortable=True,
     )
-    title = f"{first.load_name}: {describe_load(first.load)}, scale {first.scale}{limit}"
+    title = f"{first.load_name}: {describe_load(first.load)}, {first.data_name}{limit}"
     return Section(title=title, id=f"group-{number}", blocks=(table,), is_listed=True, list_title=first.load_name)
 
 

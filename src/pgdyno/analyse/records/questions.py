@@ -97,7 +97,7 @@ def data(first: Side, other: Side) -> Iterator[RecordDifference]:
             yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
     named = [side.record.study.data.database for side in (first, other)]
     if any(named):
-        shown = [_name_data(side) for side in (first, other)]
+        shown = [side.data_name for side in (first, other)]
         yield declare("tables", *shown, why="a database is measured as it is, and what was in it is not in the record")
         return
     files = [_name_file(side) for side in (first, other)]
@@ -113,10 +113,10 @@ def _data_to_memory(first: Side, other: Side) -> Iterator[RecordDifference]:
         side.data_bytes / memory for side, memory in zip((first, other), memories, strict=True) if memory is not None
     ]
     if len(ratios) < len(memories):
-        shown = [f"{_name_data(side)}, memory {UNSEEN if memory is None else f'of {format_bytes(memory)}'}" for side, memory in zip((first, other), memories, strict=True)]  # fmt: skip
+        shown = [f"{side.data_name}, memory {UNSEEN if memory is None else f'of {format_bytes(memory)}'}" for side, memory in zip((first, other), memories, strict=True)]  # fmt: skip
         yield declare("data to memory", *shown, why="it is not known how much of the data memory held")
         return
-    shown = [f"{_name_data(side)}, {ratio * 100:.3g} % of memory" for side, ratio in zip((first, other), ratios, strict=True)]  # fmt: skip
+    shown = [f"{side.data_name}, {ratio * 100:.3g} % of memory" for side, ratio in zip((first, other), ratios, strict=True)]  # fmt: skip
     reads = [_read_bytes(side) for side in (first, other)]
     if None not in reads:
         shown = [f"{words}, {format_bytes(read or 0.0)} read for a transaction" for words, read in zip(shown, reads, strict=True)]  # fmt: skip
@@ -161,10 +161,6 @@ def _read_bytes(side: Side) -> float | None:
     reads = [trial.counts_per_transaction.get("device_read_bytes") for trial in side.trials]
     known = [read for read in reads if read is not None]
     return sum(known) / len(known) if known and len(known) == len(reads) else None
-
-
-def _name_data(side: Side) -> str:
-    return side.record.plan.data_name or f"scale {side.scale:,}"
 
 
 def _name_file(side: Side) -> str:

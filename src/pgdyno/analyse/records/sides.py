@@ -97,6 +97,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         return named or self.record.plan.scale
 
     @property
+    def data_name(self) -> str:
+        """The name of the data: of a database or an SQL file of the user's, or their scale."""
+        return self.record.plan.data_name or f"scale {self.scale:,}"
+
+    @property
     def data_bytes(self) -> float:
         """The size of the data when they were loaded; computed from the scale if another scale was recorded."""
         loaded = self.record.dataset
