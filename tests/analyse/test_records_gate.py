@@ -580,6 +580,13 @@ def test_machines_of_one_make_look_alike_and_hours_need_both_clocks() -> None:
     assert hours_apart(base(), changed(study=lambda record: record.update(started_at="2026-11-21"))) is None
     assert look_alike(base().record.host, other.record.host)
     assert not look_alike(base().record.host, changed(study=FREE["disk"][1]).record.host)
+    for limit in ({"cpu_limit": 1.0}, {"memory_limit_bytes": 1 << 30}):
+        small = changed(study=lambda record, limit=limit: record["host"].update(limit)).record.host
+        assert not look_alike(base().record.host, small)
+        assert look_alike(small, small)
+    # What it may use at most is all that it has.
+    wide = changed(study=lambda record: record["host"].update(cpu_limit=64.0, memory_limit_bytes=1 << 60))
+    assert look_alike(base().record.host, wide.record.host)
 
 
 def test_ratios_are_those_of_geometric_means_with_welchs_interval() -> None:

@@ -203,7 +203,7 @@ def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
 def look_alike(one: HostFacts | None, other: HostFacts | None) -> bool:
     """Return whether two records may come from one machine; machines of one model differ only in their names, which may change.
 
-    A machine that nobody saw is like no other.
+    Containers that may use unlike shares of one machine are two. A machine that nobody saw is like no other.
     """
     return one is not None and other is not None and _outline(one) == _outline(other)
 
@@ -219,7 +219,10 @@ def hours_apart(first: Side, other: Side) -> float | None:
 
 def _outline(host: HostFacts) -> tuple[object, ...]:
     disk = host.data_disk
-    return host.cpu_model, host.cpu_count, host.memory_bytes, disk.size_bytes, disk.block_device, disk.filesystem
+    # Containers of one machine may be given unlike shares of it.
+    usable = host.usable_cpu_count, host.usable_memory_bytes
+    where = disk.size_bytes, disk.block_device, disk.filesystem
+    return host.cpu_model, host.cpu_count, host.memory_bytes, *usable, *where
 
 
 def _rank(one: Side, other: Side) -> int | None:
