@@ -28,7 +28,7 @@ from pgdyno.report.sections.records.kept import (
     list_retests,
     parse_kept,
 )
-from pgdyno.spec.study import Study, WorkloadSpec
+from pgdyno.spec.study import ServerSpec, Study, WorkloadSpec
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import ExperimentSpec, VariantSpec
 from tests.records import Change, copy_record, edit
@@ -229,6 +229,26 @@ def test_only_settings_that_the_reference_has_not_are_proven_and_none_beside_ano
     gains, retests = list_gains(kept), list_retests(kept)
     assert [(one.variant, one.settings) for one in gains] == [("both", {"commit_delay": "50", "vm.swappiness": "1"})]
     assert [one.settings for one in retests] == [{"commit_delay": "1000"}]
+
+
+def test_what_only_the_reference_sets_is_part_of_what_is_proven() -> None:
+    """Of several settings the gain may be that of one which the variant leaves out."""
+    variants = (
+        VariantSpec(name="reference", settings={"jit": "off", "work_mem": "4MB"}, sysctl={"vm.swappiness": 1}),
+        VariantSpec(name="more", settings={"work_mem": "64MB"}, sysctl={"vm.swappiness": 1}),
+        VariantSpec(name="bare"),
+    )
+    study = Study(
+        server=ServerSpec(settings={"max_wal_size": "2GB", "work_mem": "8MB"}), workload=(WorkloadSpec(name="tpcb-like"),),
+        variant=variants, experiment=ExperimentSpec(minutes=600.0),
+    )  # fmt: skip
+    effects = {name: Effect(tps=1.3) for name in ("more", "bare")}
+    report = compose(study, {"tpcb-like": effects}, rounds=30, noise_ratio=0.01, round_s=60.0)
+    gains = list_gains(parse_kept(render_json(report)))
+    assert {one.variant: one.settings for one in gains} == {
+        "more": {"work_mem": "64MB", "jit": "not set"},
+        "bare": {"work_mem": "8MB", "jit": "not set", "vm.swappiness": "not set"},
+    }
 
 
 def verdict(effect_ratio: float) -> Verdict:

@@ -17,6 +17,7 @@ from pgdyno.report.format import format_estimate
 from pgdyno.report.verdict_words import describe_change, name_verdict
 
 _MOST_VARIANTS = 3
+_NOT_SET = "not set"
 
 
 class KeptTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,11 +209,17 @@ def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, 
 
 
 def _list_settings(variant: Variant, reference: Variant) -> dict[str, str]:
-    """Return the settings of a variant that its reference has not; none if the two differ in anything else."""
+    """Return the settings in which a variant differs from its reference; none if the two differ in anything else.
+
+    What only the reference sets is part of the difference: "not set".
+    """
     if not differ_in_settings_alone(variant, reference):
         return {}
-    own, other = ({**one.changed, **one.sysctl} for one in (variant, reference))
-    return {name: str(value) for name, value in own.items() if str(value) != str(other.get(name))}
+    own, other = (
+        {name: str(value) for name, value in {**one.server.settings, **one.sysctl}.items()}
+        for one in (variant, reference)
+    )
+    return {name: own.get(name, _NOT_SET) for name in dict.fromkeys((*own, *other)) if own.get(name) != other.get(name)}
 
 
 def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
