@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
 from pgdyno.report.format import format_estimate, format_number
 from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import view_answers
+from pgdyno.report.live.course import CourseView, TrialLine
 from pgdyno.report.live.page import make_live_page
 from pgdyno.run.page_server import HOST, Updates, listen, serving
 from tests.records import copy_record, edit
@@ -249,6 +251,40 @@ def test_verdicts_stand_out_from_their_background_by_day_and_by_night(
             assert read_chart_colours(browser) == [browser.evaluate(remark)]
         browser.evaluate("document.documentElement.style.setProperty('--muted', '#555')")
         assert [rule for rule, _ in find_barriers(browser)] == ["color-contrast"], "axe-core looks"
+
+
+COURSE = CourseView(
+    title="?", place="record", machine="m", started="", state="being measured", finished_count=0, planned_count=0,
+    left_s=0.0, trials=(),
+)  # fmt: skip
+
+
+@contextmanager
+def showing(browser: Browser, shown: dict[str, object]) -> Iterator[Updates]:
+    """The page in the browser, once it shows these parts."""
+    page, updates, opened = make_live_page(), Updates(), listen(0)
+    updates.put({name: msgspec.json.encode(part) for name, part in shown.items()})
+    with serving(opened, token="t", html=page.html, policy=page.policy, updates=updates):
+        browser.view()
+        browser.call("Page.navigate", url=f"http://{HOST}:{opened.getsockname()[1]}/t/")
+        for name in shown:
+            browser.wait_for(f"document.documentElement?.dataset.{name} !== undefined", bool)
+        yield updates
+
+
+def test_the_key_has_the_colours_of_the_trials(browser: Browser) -> None:
+    variants = ("", "900 TPS scheduled", "700 TPS scheduled")
+    trials = tuple(
+        TrialLine(number=number, workload="w", variant=variant, state="finished")
+        for number, variant in enumerate(variants, start=1)
+    )
+    with showing(browser, {"course": [msgspec.structs.replace(COURSE, trials=trials)]}):
+        key, strip = (
+            browser.evaluate(f"[...document.querySelectorAll('{of} li')].map(one => getComputedStyle(one, {part}).backgroundColor)")
+            for of, part in ((".legend", "'::before'"), (".strip", "null"))
+        )  # fmt: skip
+    assert len(set(strip)) == 3
+    assert key == strip[1:]
 
 
 def test_a_browser_that_lost_the_page_comes_back_by_itself_to_the_present_state(browser: Browser) -> None:

@@ -248,11 +248,11 @@ function show_course(parts) {
   $("plan").hidden = false;
   const is_open = $("trials").querySelector("details")?.open;
   const variants = [...new Set(parts.flatMap((part) => part.trials.map((trial) => trial.variant)))];
-  const hue = (trial) => `hue-${HUES[variants.indexOf(trial.variant) % HUES.length]}`;
+  const hue = (variant) => `hue-${HUES[variants.indexOf(variant) % HUES.length]}`;
   const trials = parts.flatMap((part) => part.trials);
   const strip = make("ul", { class: "strip", "aria-hidden": "true" }, ...trials.map((trial) =>
-    make("li", { class: `${trial.state} ${hue(trial)}`, title: `${trial.number} ${trial.workload} ${trial.variant} ${trial.tps}` })));
-  const keys = make("ul", { class: "legend" }, ...variants.filter(Boolean).map((text, at) => make("li", { class: `hue-${HUES[at % HUES.length]}`, text })));
+    make("li", { class: `${trial.state} ${hue(trial.variant)}`, title: `${trial.number} ${trial.workload} ${trial.variant} ${trial.tps}` })));
+  const keys = make("ul", { class: "legend" }, ...variants.filter(Boolean).map((text) => make("li", { class: hue(text), text })));
   const head = make("thead", {}, make("tr", {}, ...["Trial", "Workload", "Variant", "State", "TPS"].map((text) => make("th", { scope: "col", text }))));
   const body = make("tbody", {}, ...trials.map((trial) => make("tr", {}, ...[trial.number, trial.workload, trial.variant, trial.state, trial.tps].map((text) => make("td", { text })))));
   const list = make("details", {}, make("summary", { text: "All trials" }),
