@@ -21,7 +21,7 @@ from pgdyno.record.store import TRIAL_FILE, open_record
 from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
 from pgdyno.report.format import format_estimate, format_number
 from pgdyno.report.input import ReportInput
-from pgdyno.report.live.answers import view_answers
+from pgdyno.report.live.answers import AnswersView, PointView, SweepView, view_answers
 from pgdyno.report.live.course import CourseView, TrialLine
 from pgdyno.report.live.page import make_live_page
 from pgdyno.run.page_server import HOST, Updates, listen, serving
@@ -285,6 +285,59 @@ def test_the_key_has_the_colours_of_the_trials(browser: Browser) -> None:
         )  # fmt: skip
     assert len(set(strip)) == 3
     assert key == strip[1:]
+
+
+def make_sweeps(*counts: int) -> AnswersView:
+    sweeps = (
+        SweepView(
+            workload=f"load {number}",
+            points=tuple(
+                PointView(clients=clients, tps=1.0, low=None, high=None, text="1", status="")
+                for clients in range(1, count + 1)
+            ),
+            curve=(),
+        )
+        for number, count in enumerate(counts)
+    )
+    return AnswersView(verdicts=(), figures=(), sweeps=tuple(sweeps), findings=())
+
+
+def test_who_reads_a_table_stays_there_when_a_trial_ends(browser: Browser) -> None:
+    trials = tuple(TrialLine(number=number, workload="w", variant="", state="waiting") for number in range(1, 61))
+    course = msgspec.structs.replace(COURSE, trials=trials)
+    row = ".querySelectorAll('tbody tr').length"
+    with showing(browser, {"course": [course], "answers": make_sweeps(0, 50)}) as updates:
+        browser.evaluate("document.querySelector('details').open = true")
+        for place, name, after in (
+            ("#sweeps", "answers", make_sweeps(20, 51)),
+            ("#trials", "course", [msgspec.structs.replace(course, trials=trials[:59])]),
+        ):
+            table = f"[...document.querySelectorAll('{place} .scroll')].at(-1)"
+            browser.evaluate(f"{table}.scrollTop = 300, {table}.focus()")
+            assert browser.evaluate(f"{table}.scrollTop") == 300
+            count = browser.evaluate(f"{table}{row}")
+            updates.put({name: msgspec.json.encode(after)})
+            browser.wait_for(f"{table}{row}", lambda seen, count=count: seen != count)
+            assert browser.evaluate(f"[{table}.scrollTop, document.activeElement === {table}]") == [300, True]
+        browser.evaluate("document.querySelector('summary').focus()")
+        updates.put({"course": msgspec.json.encode([course])})
+        browser.wait_for(f"{table}{row}", lambda seen: seen == len(trials))
+        assert browser.evaluate("[document.activeElement.tagName, document.querySelector('details').open]") == [
+            "SUMMARY",
+            True,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("state", "done", "told"), [("being measured", 26, ["26", "72"]), ("ended", 26, ["26", "26"]), ("ended", 0, ["0", "1"])]
+)  # fmt: skip
+def test_the_bar_is_as_long_as_it_says(browser: Browser, state: str, done: int, told: list[str]) -> None:
+    course = msgspec.structs.replace(COURSE, state=state, finished_count=done, planned_count=72)
+    with showing(browser, {"course": [course]}):
+        values = "['valuenow', 'valuemax'].map((name) => document.querySelector('#bar').getAttribute(`aria-${name}`))"
+        assert browser.evaluate(values) == told
+        width = browser.evaluate("parseFloat(document.querySelector('#bar i').style.width)")
+    assert width == pytest.approx(100 * int(told[0]) / int(told[1]), rel=1e-3)
 
 
 def test_a_browser_that_lost_the_page_comes_back_by_itself_to_the_present_state(browser: Browser) -> None:

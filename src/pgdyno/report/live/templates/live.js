@@ -174,6 +174,20 @@ function draw_interval(row, reach, delta) {
   return svg;
 }
 
+// Who reads a long table, or has reached it by the keyboard, stays there when the next trial ends.
+const KEPT = ".scroll, summary";
+const name_kept = (one) => `${one.tagName} ${one.getAttribute("aria-label")}`;
+function renew(place, ...children) {
+  const last = new Map([...place.querySelectorAll(KEPT)].map((one) =>
+    [name_kept(one), { left: one.scrollLeft, top: one.scrollTop, had_focus: one === document.activeElement }]));
+  place.replaceChildren(...children);
+  for (const one of place.querySelectorAll(KEPT)) {
+    const { left, top, had_focus } = last.get(name_kept(one)) ?? {};
+    one.scrollTo(left ?? 0, top ?? 0);
+    if (had_focus) one.focus({ preventScroll: true });
+  }
+}
+
 let said = "";
 function show_answers(answers) {
   $("answers").hidden = answers.verdicts.length === 0;
@@ -193,7 +207,7 @@ function show_answers(answers) {
   $("tiles").replaceChildren(...answers.figures.map(([name, value, interval]) =>
     make("div", { class: "panel" }, make("h3", { text: name }), make("b", { text: value }), make("span", { class: "small", text: `TPS ${interval}` }))));
   $("sweeps").hidden = answers.sweeps.length === 0;
-  $("sweeps").replaceChildren(...answers.sweeps.map(show_sweep));
+  renew($("sweeps"), ...answers.sweeps.map(show_sweep));
   $("found").hidden = answers.findings.length === 0;
   $("findings").replaceChildren(...answers.findings.map((one) => make("li", { class: one.severity },
     make("span", { class: "tag", text: one.severity }), one.claim, one.workload ? make("span", { class: "small", text: ` (${one.workload})` }) : null, mark("span", "advice", one.advice))));
@@ -242,9 +256,11 @@ function show_course(parts) {
   }
   $("counted").textContent = `${done} of at most ${planned} trials`;
   $("left").textContent = left > 0 ? `at most ${left < 100 ? `${Math.ceil(left)} s` : `${Math.round(left / 60)} min`} left by the plan` : "";
-  $("bar").setAttribute("aria-valuemax", planned);
+  // A study that has ended needed no more trials.
+  const needed = (course.state === "ended" ? done : planned) || 1;
+  $("bar").setAttribute("aria-valuemax", needed);
   $("bar").setAttribute("aria-valuenow", done);
-  $("bar").firstElementChild.style.width = `${course.state === "ended" ? 100 : (100 * done) / (planned || 1)}%`;
+  $("bar").firstElementChild.style.width = `${(100 * done) / needed}%`;
   $("plan").hidden = false;
   const is_open = $("trials").querySelector("details")?.open;
   const variants = [...new Set(parts.flatMap((part) => part.trials.map((trial) => trial.variant)))];
@@ -258,9 +274,7 @@ function show_course(parts) {
   const list = make("details", {}, make("summary", { text: "All trials" }),
     make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "All trials" }, make("table", {}, head, body)));
   list.open = Boolean(is_open);
-  const had_focus = $("trials").contains(document.activeElement) && document.activeElement.tagName;
-  $("trials").replaceChildren(strip, keys, list);
-  if (had_focus) $("trials").querySelector(had_focus === "SUMMARY" ? "summary" : ".scroll").focus({ preventScroll: true });
+  renew($("trials"), strip, keys, list);
 }
 
 const kept = {};
