@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from collections.abc import Iterator
@@ -102,6 +103,23 @@ def test_a_link_to_a_folder_stays_one(records: tuple[Path, Path], tmp_path: Path
         publish(records[:1], to=tmp_path / "site", ui=Silent())  # type: ignore[arg-type]
 
 
+def test_there_is_a_site_at_each_moment(
+    records: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to, rename, seen = tmp_path / "site", Path.rename, []
+
+    def look(self: Path, target: Path) -> Path:
+        moved = rename(self, target)
+        seen.append((to / "site.json").is_file())
+        return moved
+
+    monkeypatch.setattr(Path, "rename", look)
+    for _ in range(2):
+        publish(records[:1], to=to, ui=Silent())  # type: ignore[arg-type]
+    assert seen
+    assert all(seen)
+
+
 def test_a_site_that_cannot_be_moved_to_its_place_leaves_the_old_one(
     records: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +134,8 @@ def test_a_site_that_cannot_be_moved_to_its_place_leaves_the_old_one(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail)
+    # As with a libc that cannot exchange two folders.
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     with pytest.raises(KeyboardInterrupt):
         publish(records, to=to, ui=Silent())  # type: ignore[arg-type]
     assert (to / "site.json").read_bytes() == before

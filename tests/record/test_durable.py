@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.record.durable import put_in_place, write_durably
+from pgdyno.record.durable import drafting_folder, put_in_place, write_durably
 
 
 def test_two_that_write_one_file_at_a_time_leave_it_whole(tmp_path: Path) -> None:
@@ -51,6 +51,20 @@ write_durably(Path(sys.argv[1]), write_slowly())
         writer.kill()
     write_durably(file, b"again")
     assert (sorted(tmp_path.iterdir()), file.read_bytes()) == ([other, file], b"again")
+
+
+def test_the_next_to_make_a_folder_removes_the_draft_of_a_killed_one(tmp_path: Path) -> None:
+    place, others = tmp_path / "site", [tmp_path / ".site-packages", tmp_path / ".other.0badc0de.partial"]
+    left = tmp_path / ".site.0badc0de.partial"
+    for folder in (left, *others):
+        (folder / "made").mkdir(parents=True)
+    with drafting_folder(place) as draft:
+        assert not left.exists()
+        (draft / "made").mkdir()
+        with drafting_folder(place) as second:
+            assert second != draft
+        assert (draft / "made").is_dir(), "the draft of one that is at work stays"
+    assert sorted(tmp_path.iterdir()) == sorted(others)
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])

@@ -7,9 +7,9 @@ import errno
 import fcntl
 import glob
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from pgdyno.errors import StepFailedError, why
 
@@ -30,10 +30,10 @@ def write_durably(path: Path, content: bytes | Iterable[bytes]) -> None:
     """
     _remove_left_drafts(path)
     # Another process may be writing the same file: each has a draft of its own, and the last one stays.
-    partial = path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
+    partial = _name_draft(path)
     try:
         with partial.open("wb") as file:
-            if not _hold(file):
+            if not _hold(partial, file.fileno()):
                 write_durably(path, content)
                 return
             file.writelines((content,) if isinstance(content, bytes) else content)
@@ -46,22 +46,47 @@ def write_durably(path: Path, content: bytes | Iterable[bytes]) -> None:
     sync_folder(path.parent)
 
 
-def _hold(draft: BinaryIO) -> bool:
+@contextlib.contextmanager
+def drafting_folder(place: Path) -> Iterator[Path]:
+    """Make an empty folder beside a place, for what will be moved there, and remove the folder at the end.
+
+    Folders that killed processes have left for the same place are removed, too.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    _remove_left_drafts(place, shutil.rmtree)
+    draft = _name_draft(place)
+    draft.mkdir(mode=0o700)
+    descriptor = os.open(draft, os.O_RDONLY)
+    try:
+        _hold(draft, descriptor)
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _name_draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
+
+
+def _hold(draft: Path, descriptor: int) -> bool:
     """Lock a new draft while it is written; return False if another writer took it for one that was left, and removed it."""
     # Where a file system has no locks, no draft is taken for one that was left.
     with contextlib.suppress(OSError):
-        fcntl.flock(draft, fcntl.LOCK_EX)
-    return os.fstat(draft.fileno()).st_nlink > 0
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return draft.exists()
 
 
-def _remove_left_drafts(path: Path) -> None:
-    """Remove the drafts of a file that killed processes have left: those that nobody holds."""
+def _remove_left_drafts(path: Path, remove: Callable[[Path], None] = Path.unlink) -> None:
+    """Remove the drafts of a file or folder that killed processes have left: those that nobody holds."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         with contextlib.suppress(OSError):
             descriptor = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                draft.unlink()
+                remove(draft)
             finally:
                 os.close(descriptor)
 
@@ -113,6 +138,6 @@ def put_in_place(new: Path, place: Path, *, aside: Path) -> None:
     place.rename(aside)
     try:
         new.rename(place)
-    except OSError:
+    except BaseException:
         aside.rename(place)
         raise

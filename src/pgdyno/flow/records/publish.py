@@ -7,7 +7,6 @@ moved there as a whole. A folder that holds anything else is never touched.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from pgdyno.errors import HostError, SpecError, why
 from pgdyno.flow.records.compare import list_report_sides, refuse_copies
 from pgdyno.flow.records.find import find_record_to_read
 from pgdyno.flow.report import compose_report, name_recorded_program
-from pgdyno.record.durable import write_durably
+from pgdyno.record.durable import drafting_folder, put_in_place, sync_folder, write_durably
 from pgdyno.record.store import HTML_FILE
 from pgdyno.report.forms.plain import render_line
 from pgdyno.report.published import PublishedRecord, build_published
@@ -179,8 +178,8 @@ def _write(site: Site, to: Path, published: Sequence[PublishedRecord], groups: S
     from pgdyno.report.study import build_report  # noqa: PLC0415
 
     vega = keep_text(name_vega(), bundle_vega)
-    with tempfile.TemporaryDirectory(prefix=f".{to.name}-", dir=to.absolute().parent) as beside:
-        made, old = Path(beside, "made"), Path(beside, "old")
+    with drafting_folder(to) as draft:
+        made = draft / "made"
         made.mkdir()
         for one in published:
             document = name_program(
@@ -193,11 +192,8 @@ def _write(site: Site, to: Path, published: Sequence[PublishedRecord], groups: S
         write_durably(made / SITE_FILE, site.to_json())
         # Reading the records took its time.
         _check_folder(to)
-        try:
-            if to.exists():
-                to.rename(old)
+        if to.exists():
+            put_in_place(made, to, aside=draft / "old")
+        else:
             made.rename(to)
-        except BaseException:
-            if old.exists() and not to.exists():
-                old.rename(to)
-            raise
+        sync_folder(to.parent)
