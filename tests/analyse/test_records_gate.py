@@ -584,6 +584,11 @@ def test_machines_of_one_make_look_alike_and_hours_need_both_clocks() -> None:
         small = changed(study=lambda record, limit=limit: record["host"].update(limit)).record.host
         assert not look_alike(base().record.host, small)
         assert look_alike(small, small)
+    other_kernel = changed(
+        study=lambda record: record["host"].update(memory_bytes=record["host"]["memory_bytes"] - (9 << 20))
+    )
+    assert look_alike(base().record.host, other_kernel.record.host)
+    assert not look_alike(base().record.host, changed(study=FREE["more memory"][1]).record.host)
     # What it may use at most is all that it has.
     wide = changed(study=lambda record: record["host"].update(cpu_limit=64.0, memory_limit_bytes=1 << 60))
     assert look_alike(base().record.host, wide.record.host)

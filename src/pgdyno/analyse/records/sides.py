@@ -7,6 +7,7 @@ not their sum, which rises where slow transactions give way to quick ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -22,6 +23,9 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import InitdbChoices, combine_choices, show_choices
 from pgdyno.spec.table import CacheState
 from pgdyno.spec.variant import OF_PLACE
+
+# Another kernel leaves a little more or less of the same memory.
+_KERNELS_RATIO = 0.01
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +209,10 @@ def look_alike(one: HostFacts | None, other: HostFacts | None) -> bool:
 
     Containers that may use unlike shares of one machine are two. A machine that nobody saw is like no other.
     """
-    return one is not None and other is not None and _outline(one) == _outline(other)
+    if one is None or other is None or _outline(one) != _outline(other):
+        return False
+    sizes = zip(_list_memory_bytes(one), _list_memory_bytes(other), strict=True)
+    return all(math.isclose(*size, rel_tol=_KERNELS_RATIO) for size in sizes)
 
 
 def hours_apart(first: Side, other: Side) -> float | None:
@@ -219,10 +226,14 @@ def hours_apart(first: Side, other: Side) -> float | None:
 
 def _outline(host: HostFacts) -> tuple[object, ...]:
     disk = host.data_disk
-    # Containers of one machine may be given unlike shares of it.
-    usable = host.usable_cpu_count, host.usable_memory_bytes
-    where = disk.size_bytes, disk.block_device, disk.filesystem
-    return host.cpu_model, host.cpu_count, host.memory_bytes, *usable, *where
+    return (
+        *(host.cpu_model, host.cpu_count, host.usable_cpu_count),
+        *(disk.size_bytes, disk.block_device, disk.filesystem),
+    )
+
+
+def _list_memory_bytes(host: HostFacts) -> tuple[int, int]:
+    return host.memory_bytes, host.usable_memory_bytes
 
 
 def _rank(one: Side, other: Side) -> int | None:
