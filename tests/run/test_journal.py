@@ -139,6 +139,7 @@ def test_one_process_at_a_time(journal: Journal) -> None:
         (b'{"format": 1, "changes": [{"kind": "sysctl"}]}', "damaged"),
         (b'{"format": 1, "changes": [{"ki', "damaged"),
         (b"[]", "damaged"),
+        (b'{"format": 1, "changes": [{"kind": "\xff"}]}', "damaged"),
         (b'{"format": 7, "changes": "new"}', "another format"),
         (b"{}", "another format"),
     ],

@@ -9,6 +9,9 @@ import msgspec
 
 from pgdyno.errors import SpecError
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
+"""What decoding raises. A byte that is not UTF-8 raises UnicodeDecodeError, which is no DecodeError."""
+
 
 @contextlib.contextmanager
 def refusing_damage(fact: str, *, hint: str = "") -> Iterator[None]:
@@ -23,6 +26,5 @@ def refusing_damage(fact: str, *, hint: str = "") -> Iterator[None]:
     """
     try:
         yield
-    # A byte that is not UTF-8 raises UnicodeDecodeError, which is no DecodeError.
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except NOT_JSON as exc:
         raise SpecError(fact, detail=str(exc), hint=hint) from exc

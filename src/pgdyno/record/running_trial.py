@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.types import PlannedTrial
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.durable import write_durably, writing
 from pgdyno.record.generators.merge import merge_progress
 from pgdyno.record.generators.parts import find_part_folders
@@ -49,7 +50,7 @@ def read_planned(folder: Path) -> PlannedTrial | None:
     """Read what a trial that has begun runs; return None if that is in the plan of its record, or the folder is gone."""
     try:
         return msgspec.json.decode((folder / PLANNED_FILE).read_bytes(), type=PlannedTrial)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *NOT_JSON):
         return None
 
 

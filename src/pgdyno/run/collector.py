@@ -15,6 +15,7 @@ import urllib.request
 import msgspec
 
 from pgdyno.errors import HostError, SpecError, why
+from pgdyno.record.damage import NOT_JSON
 
 _TIMEOUT_S = 30.0
 # Source: OpenTelemetry Protocol Exporter specification: the variable that every exporter reads.
@@ -75,7 +76,7 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
             raise HostError(f"{self.shown} cannot be reached", detail=detail, hint="start the collector first") from exc
         try:
             partial = msgspec.json.decode(answer or b"{}", type=_Answer).partial_success
-        except msgspec.DecodeError:
+        except NOT_JSON:
             # The status said that it took them.
             return
         if partial is not None and int(partial.rejected_data_points or 0):

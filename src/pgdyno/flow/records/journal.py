@@ -15,6 +15,7 @@ from pgdyno.conduct.progress import read_progress
 from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.report import compose_report
 from pgdyno.flow.terminal import print_document
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.store import JSON_FILE, RecordStore, describe_path, find_records
 from pgdyno.record.types import EARLIEST, TrialRecord, TrialStatus, read_time
 from pgdyno.report.documents.report import REPORT_VERSION
@@ -89,7 +90,7 @@ def _read_kept(store: RecordStore, trials: tuple[TrialRecord, ...]) -> KeptRepor
     """Read the record's report; compose it again where it is of another version or of other trials."""
     try:
         kept = parse_kept((store.path / JSON_FILE).read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *NOT_JSON):
         kept = None
     ended = {(trial.planned.number, trial.status) for trial in trials}
     if kept is not None and kept.version == REPORT_VERSION and kept.trials == ended:

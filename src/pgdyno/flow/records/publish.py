@@ -21,6 +21,7 @@ from pgdyno.errors import HostError, SpecError, why
 from pgdyno.flow.records.compare import list_report_sides, refuse_copies
 from pgdyno.flow.records.find import find_record_to_read
 from pgdyno.flow.report import compose_report, name_recorded_program
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.durable import drafting_folder, put_in_place, sync_folder, write_durably
 from pgdyno.record.store import HTML_FILE
 from pgdyno.report.forms.plain import render_line
@@ -152,7 +153,7 @@ def _is_site(folder: Path) -> bool:
     try:
         site = msgspec.json.decode((folder / SITE_FILE).read_bytes(), type=Site)
         files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *NOT_JSON):
         return False
     return files <= {*site.pages, SITE_FILE}
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from pgdyno.record.damage import NOT_JSON
+
 FORMAT_VERSION = 1
 POOLER = "pooler"
 """The source of what is missing of it, and the label of its process in the samples of the machine."""
@@ -102,5 +104,5 @@ def find_end(path: Path) -> str:
     last = path.read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
     try:
         return msgspec.json.decode(last, type=_End).end
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return ""

@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.durable import write_durably
 from pgdyno.run.change.changes import AnyChange, AppliedTuning, Change, SavedFile, SettingChange
 from pgdyno.run.host.ctrl_c import uninterrupted
@@ -123,7 +124,7 @@ class Journal:
                     hint="undo the changes with the pgdyno that made them: `pgdyno restore`",
                 )
             return msgspec.json.decode(content, type=_Content)
-        except msgspec.DecodeError as exc:
+        except NOT_JSON as exc:
             raise HostError(
                 "the journal of changes to this host is damaged",
                 detail=f"{self._path}: {exc}",

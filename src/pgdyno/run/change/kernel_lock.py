@@ -20,6 +20,7 @@ from typing import Self
 import msgspec
 
 from pgdyno.errors import HostError
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.run.change.changes import Change
 from pgdyno.run.host.log import LOG
 
@@ -129,7 +130,7 @@ def _flock(file: int, change: Change) -> None:
 
 def _read_note(file: int) -> _Note | None:
     # An owner that was killed as it wrote leaves a part, before it changed anything.
-    with contextlib.suppress(msgspec.DecodeError, OSError):
+    with contextlib.suppress(OSError, *NOT_JSON):
         return msgspec.json.decode(os.pread(file, 1 << 16, 0), type=_Note)
     return None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.durable import write_durably
 from pgdyno.run.device.pg_tests import run_clock_test
@@ -60,7 +61,7 @@ def time_clock(bindir: Path, *, source: str | None, user: ServerUser | None, kep
     if kept_in is None or subject is None:
         return _run(bindir, user)
     # A file that is absent, damaged or of another version is written anew.
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, *NOT_JSON):
         kept = msgspec.json.decode(kept_in.read_bytes(), type=_Kept)
         if kept.subject == subject:
             return msgspec.structs.replace(kept.clock, is_kept=True)

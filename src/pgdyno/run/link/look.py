@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from pgdyno.errors import HostError, StepFailedError
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.machine.disk_facts import UNKNOWN_DISK, DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.samples.clock import ClockExchange
@@ -100,7 +101,7 @@ def look_at(link: SshLink, session: ServerSession | None = None) -> FarLook:
     printed = program.path.read_bytes()
     try:
         looked = msgspec.json.decode(printed, type=_Looked)
-    except msgspec.DecodeError as exc:
+    except NOT_JSON as exc:
         raise StepFailedError(f"{link.destination} cannot be looked at", detail=program.failure or str(exc)) from exc
     # The first burst may have waited for the look.
     bursts = [one for one in program.exchanges if one.burst > 0] or program.exchanges

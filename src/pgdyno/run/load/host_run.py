@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.durable import write_durably, writing
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import CLOCK_FILE, PART_FILE
@@ -211,7 +212,7 @@ class _Words:
     def _take_line(self, line: bytes) -> None:
         try:
             word = msgspec.json.decode(line, type=_Word)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             # Of Python itself: why the program failed.
             self._last_lines.append(line.decode(errors="replace"))
             return

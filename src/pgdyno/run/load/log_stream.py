@@ -31,6 +31,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import StepFailedError
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.transactions.pack import PackedLog, TransactionPacker, prepare, write_summary
 from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, ParsedBlock, parse_block
 from pgdyno.record.transactions.summary import TransactionSummary
@@ -284,7 +285,7 @@ def _await_ready(child: subprocess.Popen[bytes]) -> None:
 def _decode_outcomes(output: bytes, exit_code: int, *, count: int) -> list[LogOutcome]:
     try:
         return msgspec.json.decode(output, type=list[LogOutcome])
-    except msgspec.DecodeError:
+    except NOT_JSON:
         last = output.decode(errors="replace").strip().rpartition("\n")[2]
         why = f"the log reader ended with exit code {exit_code}: {last or 'it said nothing'}"
         return [LogOutcome(reason=why)] * count

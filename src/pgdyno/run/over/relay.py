@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.run.host import process
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.log import LOG
@@ -90,7 +91,7 @@ def relaying(server: HostEntry, loads: Mapping[str, HostEntry]) -> Iterator[dict
 def _read_answer(line: bytes) -> _Answer:
     try:
         return msgspec.json.decode(line, type=_Answer)
-    except msgspec.DecodeError as exc:
+    except NOT_JSON as exc:
         raise StepFailedError("the relay to the load hosts does not start", detail=str(exc)) from exc
 
 
@@ -191,7 +192,7 @@ class _Relay:
             asked = msgspec.json.decode(data, type=_Request)
             # None but the load hosts of the command, whatever that machine asks for.
             child = self._links[asked.host].start(asked.command, stdout=subprocess.PIPE)
-        except (PgdynoError, KeyError, msgspec.DecodeError) as exc:
+        except (PgdynoError, KeyError, *NOT_JSON) as exc:
             words = exc.reason if isinstance(exc, PgdynoError) else f"no load host of this command: {exc}"
             self._send(number, _ERR, words.encode())
             self._send(number, _EXIT, str(SSH_FAILED).encode())

@@ -21,6 +21,7 @@ from typing import Self
 import msgspec
 
 from pgdyno.errors import PgdynoError
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.record.samples.clock import SERVER_CLOCK_FILE
 from pgdyno.record.samples.files import (
@@ -270,7 +271,7 @@ class Samplers:
         if child.has_lines(1):
             first_line = child.path.read_bytes().partition(b"\n")[0]
             # An invalid first line is reported as a gap when all is read.
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(*NOT_JSON):
                 self._backend_pids = msgspec.json.decode(first_line, type=_FirstLine).backend_pids
             if self._backend_pids:
                 self._follow_backends(self._backend_pids)

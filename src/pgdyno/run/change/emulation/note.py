@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, why
+from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.durable import write_durably
 from pgdyno.run.change.changes import EmulationChange, Undo, UndoOutcome
 from pgdyno.run.change.emulation.groups import GroupFiles, lift_throttles, remove_group
@@ -100,5 +101,5 @@ def _thaw(folder: Path) -> None:
 def _read_notes() -> Iterator[EmulationNote]:
     for path in sorted(_FOLDER.glob("*.json")):
         # Another pgdyno may undo the same at the same time.
-        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        with contextlib.suppress(FileNotFoundError, *NOT_JSON):
             yield msgspec.json.decode(path.read_bytes(), type=EmulationNote)
