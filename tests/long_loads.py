@@ -1,7 +1,8 @@
-"""Loads of clients in a closed loop whose transactions take long, as pgbench would log them, and their logs in a record."""
+"""Loads of clients in a closed loop, such as those whose transactions take long, as pgbench would log them, and trials of them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,15 +10,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pgdyno.analyse.trial.analysis import measure_trial
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.record.generators.part import LoadPart
-from pgdyno.record.generators.parts import PART_FILE
+from pgdyno.record.generators.parts import LOADS_DIR, PART_FILE
+from pgdyno.record.store import open_record
 from pgdyno.record.transactions.pack import TransactionPacker, write_summary
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.transactions.tally import TransactionTally
+from pgdyno.record.trial_data import TrialData
+from pgdyno.record.types import StudyRecord, TrialRecord
+from tests.records import RECORDS
 
 EPOCH_S = 1_700_000_000.4
 """When each load starts. Its clients are connected some milliseconds later."""
+START_S = 5000.0
+"""The same on CLOCK_MONOTONIC."""
 CONNECTING_S = 0.02
 CLIENTS = 8
 
@@ -92,3 +101,51 @@ def write_part(folder: Path, part: LoadPart) -> LoadPart:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PART_FILE).write_bytes(msgspec.json.encode(part))
     return part
+
+
+@functools.cache
+def read_stored() -> tuple[StudyRecord, TrialRecord]:
+    store = open_record(RECORDS / "v1-pg18")
+    return store.read_record(), store.read_trials()[0]
+
+
+def make_trial(seconds: float, **changes: object) -> TrialRecord:
+    """A trial that starts at EPOCH_S."""
+    _, trial = read_stored()
+    planned = msgspec.structs.replace(trial.planned, duration_s=float(seconds), warm_up_s=0.0)
+    return msgspec.structs.replace(
+        trial,
+        planned=planned,
+        load_start_monotonic_s=START_S,
+        load_end_monotonic_s=START_S + seconds + 1.0,
+        clock_offset_s=EPOCH_S - START_S,
+        **changes,
+    )
+
+
+def analyse(data: TrialData, *, clients: int = CLIENTS, rate_tps: float | None = None) -> TrialAnalysis:
+    record, _ = read_stored()
+    load = msgspec.structs.replace(record.plan.workloads[0], clients=clients, rate_tps=rate_tps)
+    return measure_trial(record, load, data)
+
+
+def make_part(name: str, *, endpoint: str | None = None, epoch_offset_s: float = EPOCH_S - START_S) -> LoadPart:
+    return LoadPart(
+        host=name,
+        argv=("pgbench",),
+        pid=1,
+        clients=CLIENTS,
+        threads=1,
+        start_far_s=START_S,
+        epoch_offset_s=epoch_offset_s,
+        release_near_s=START_S,
+        end_far_s=START_S + 60.0,
+        endpoint=endpoint,
+        part="" if endpoint is None else name,
+    )
+
+
+def add_part(folder: Path, part: LoadPart, batch: TransactionBatch) -> LoadPart:
+    place = folder / LOADS_DIR / part.host
+    write_log(place, batch, summarise(batch))
+    return write_part(place, part)

@@ -36,7 +36,7 @@ def read(name: str, number: int = 1) -> tuple[StudyRecord, TrialData]:
 
 def assess(record: StudyRecord, data: TrialData, disk: DiskDemand | None = None) -> dict[str, HealthRow]:
     claim = PgbenchClaim(clients=4, is_closed_loop=True, tps=None, transactions_count=None)
-    throughput = None if data.transactions is None else measure_throughput(data.transactions, claim)
+    throughput = None if data.transactions is None else measure_throughput(data.transactions, claim, data.whole_seconds)
     shares = measure_trial(record, record.plan.find_load(data.record.planned), data).shares
     return {row.check: row for row in assess_health(record, data, shares=shares, throughput=throughput, disk=disk)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 from pathlib import Path
 
@@ -13,56 +12,27 @@ import pytest
 from pgdyno.analyse.comparison.welch import ratio_of
 from pgdyno.analyse.estimate import DoubtKind, estimate_over_trials
 from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
-from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import CLOCK_FILE, LOADS_DIR
 from pgdyno.record.samples.clock import ClockExchange, append_exchanges
-from pgdyno.record.store import open_record
-from pgdyno.record.transactions.parse import LogColumns, TransactionBatch
+from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.transactions.times import LONG_RATIO
-from pgdyno.record.trial_data import TrialData, read_trial_data
-from pgdyno.record.types import StudyRecord, TrialRecord
+from pgdyno.record.trial_data import read_trial_data
 from tests.long_loads import (
     CLIENTS,
     CONNECTING_S,
     EPOCH_S,
+    START_S,
     DrawLatencies,
     about,
+    add_part,
+    analyse,
+    make_part,
+    make_trial,
     run_clients,
     summarise,
     write_log,
-    write_part,
 )
-from tests.records import RECORDS
-
-START_S = 5000.0
-
-
-@functools.cache
-def read_stored() -> tuple[StudyRecord, TrialRecord]:
-    store = open_record(RECORDS / "v1-pg18")
-    return store.read_record(), store.read_trials()[0]
-
-
-def make_trial(seconds: float, **changes: object) -> TrialRecord:
-    """A trial that starts at EPOCH_S."""
-    _, trial = read_stored()
-    planned = msgspec.structs.replace(trial.planned, duration_s=float(seconds), warm_up_s=0.0)
-    return msgspec.structs.replace(
-        trial,
-        planned=planned,
-        load_start_monotonic_s=START_S,
-        load_end_monotonic_s=START_S + seconds + 1.0,
-        clock_offset_s=EPOCH_S - START_S,
-        **changes,
-    )
-
-
-def analyse(data: TrialData, *, clients: int = CLIENTS, rate_tps: float | None = None) -> TrialAnalysis:
-    record, _ = read_stored()
-    load = msgspec.structs.replace(record.plan.workloads[0], clients=clients, rate_tps=rate_tps)
-    return measure_trial(record, load, data)
 
 
 def measure(
@@ -145,7 +115,9 @@ def test_short_transactions_are_measured_as_ever(tmp_path: Path, is_long: bool) 
     data = read_trial_data(tmp_path / "1", make_trial(seconds))
     assert (data.long_load is None) is not is_long
     whole_seconds = measure_throughput(
-        summary, PgbenchClaim(clients=CLIENTS, is_closed_loop=True, tps=None, transactions_count=None)
+        summary,
+        PgbenchClaim(clients=CLIENTS, is_closed_loop=True, tps=None, transactions_count=None),
+        data.whole_seconds,
     )
     assert (analyse(data).tps == whole_seconds.tps) is not is_long
 
@@ -160,31 +132,9 @@ def test_where_shares_say_nothing_ends_count(tmp_path: Path) -> None:
     write_log(tmp_path / "scheduled", batch, scheduled)
     assert read_trial_data(tmp_path / "scheduled", make_trial(20)).long_load is None
     ends = PgbenchClaim(clients=CLIENTS, is_closed_loop=False, tps=None, transactions_count=None)
-    assert analyse(data, rate_tps=2.0).tps == measure_throughput(plain, ends).tps
+    assert analyse(data, rate_tps=2.0).tps == measure_throughput(plain, ends, data.whole_seconds).tps
     # Slices and turns have their own shares.
     assert read_trial_data(tmp_path / "plain", make_trial(20, slice_s=0.5)).long_load is None
-
-
-def make_part(name: str, *, endpoint: str | None = None, epoch_offset_s: float = EPOCH_S - START_S) -> LoadPart:
-    return LoadPart(
-        host=name,
-        argv=("pgbench",),
-        pid=1,
-        clients=CLIENTS,
-        threads=1,
-        start_far_s=START_S,
-        epoch_offset_s=epoch_offset_s,
-        release_near_s=START_S,
-        end_far_s=START_S + 60.0,
-        endpoint=endpoint,
-        part="" if endpoint is None else name,
-    )
-
-
-def add_part(folder: Path, part: LoadPart, batch: TransactionBatch) -> LoadPart:
-    place = folder / LOADS_DIR / part.host
-    write_log(place, batch, summarise(batch))
-    return write_part(place, part)
 
 
 def test_a_part_of_long_queries_has_its_own_tps_beside_short_ones(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pgdyno.analyse.estimate import DoubtKind, estimate_over_trials
 from pgdyno.analyse.throughput import (
     PgbenchClaim,
+    TrialThroughput,
     check_clock,
     check_littles_law,
     measure_throughput,
@@ -59,6 +60,12 @@ def closed_loop(
     return tally.summary()
 
 
+def measure(summary: TransactionSummary, claimed: PgbenchClaim) -> TrialThroughput:
+    """Measure a load whose time was over when its last transaction ended."""
+    first_us, last_us = summary.first_stamp_us or 0, summary.last_stamp_us or 0
+    return measure_throughput(summary, claimed, range(-(-first_us // 1_000_000), last_us // 1_000_000))
+
+
 def claim(*, clients: int = 4, tps: float | None = None, count: int | None = None, closed: bool = True) -> PgbenchClaim:
     return PgbenchClaim(clients=clients, is_closed_loop=closed, tps=tps, transactions_count=count)
 
@@ -69,7 +76,7 @@ def kinds(found: object) -> list[DoubtKind]:
 
 def test_sound_closed_loop_has_no_doubts() -> None:
     summary = closed_loop()
-    found = measure_throughput(summary, claim(tps=2000.0, count=summary.ok_count))
+    found = measure(summary, claim(tps=2000.0, count=summary.ok_count))
     assert found.doubts == ()
     assert found.tps == pytest.approx(2000, rel=0.02)
     assert found.latency is not None
@@ -78,7 +85,7 @@ def test_sound_closed_loop_has_no_doubts() -> None:
 
 def test_only_whole_seconds_of_the_steady_part_count() -> None:
     summary = closed_loop()
-    found = measure_throughput(summary, claim())
+    found = measure(summary, claim())
     assert (found.from_epoch_s, found.until_epoch_s) == (
         1_700_000_001 + truncation_point(summary.series.tps[1:-1]),
         1_700_000_060,
@@ -89,17 +96,17 @@ def test_only_whole_seconds_of_the_steady_part_count() -> None:
 
 
 def test_time_between_transactions_breaks_littles_law() -> None:
-    found = measure_throughput(closed_loop(gap_us=100), claim())
+    found = measure(closed_loop(gap_us=100), claim())
     (doubt,) = found.doubts
     assert doubt.kind is DoubtKind.LITTLES_LAW
     assert doubt.excess_ratio == pytest.approx(-0.048, abs=0.005)
     assert "between transactions" in doubt.text
-    assert kinds(measure_throughput(closed_loop(gap_us=10), claim())) == []
+    assert kinds(measure(closed_loop(gap_us=10), claim())) == []
 
 
 def test_littles_law_is_not_asked_in_an_open_loop_or_after_failures() -> None:
-    assert kinds(measure_throughput(closed_loop(gap_us=500), claim(closed=False))) == []
-    assert kinds(measure_throughput(closed_loop(failed_ratio=0.1), claim())) == []
+    assert kinds(measure(closed_loop(gap_us=500), claim(closed=False))) == []
+    assert kinds(measure(closed_loop(failed_ratio=0.1), claim())) == []
 
 
 def test_more_time_than_the_clients_had_is_said() -> None:
@@ -112,7 +119,7 @@ def test_more_time_than_the_clients_had_is_said() -> None:
 
 def test_sampling_scales_tps_and_widens_the_tolerance() -> None:
     summary = closed_loop(sampling_rate=0.1)
-    found = measure_throughput(summary, claim(tps=2000.0, count=120_000))
+    found = measure(summary, claim(tps=2000.0, count=120_000))
     assert found.doubts == ()
     assert found.tps == pytest.approx(2000, rel=0.05)
     noisy = check_littles_law(clients=4, tps=2000, latency_mean_us=2060, seen_count=5000, sampling_rate=0.1)
@@ -142,11 +149,11 @@ def test_sampling_rarely_breaks_littles_law_by_itself() -> None:
 
 def test_counts_and_clocks_are_compared_with_pgbench() -> None:
     summary = closed_loop()
-    assert kinds(measure_throughput(summary, claim(count=summary.ok_count + 1))) == [DoubtKind.COUNT_MISMATCH]
+    assert kinds(measure(summary, claim(count=summary.ok_count + 1))) == [DoubtKind.COUNT_MISMATCH]
     # One that began before the clients were let go is in the log, too.
     early = msgspec.structs.replace(summary, early_count=1)
-    assert kinds(measure_throughput(early, claim(count=summary.ok_count + 1))) == []
-    assert kinds(measure_throughput(summary, claim(tps=2100.0))) == [DoubtKind.TPS_MISMATCH]
+    assert kinds(measure(early, claim(count=summary.ok_count + 1))) == []
+    assert kinds(measure(summary, claim(tps=2100.0))) == [DoubtKind.TPS_MISMATCH]
 
 
 def test_a_slow_first_transaction_is_no_doubt_about_the_clocks() -> None:
@@ -165,16 +172,14 @@ def test_a_slow_first_transaction_is_no_doubt_about_the_clocks() -> None:
         )
     )
     tps = n / (latency.sum() / 1e6)
-    assert kinds(measure_throughput(tally.summary(), claim(clients=1, tps=tps, count=n))) == []
-    assert kinds(measure_throughput(tally.summary(), claim(clients=1, tps=tps * 0.95, count=n))) == [
-        DoubtKind.TPS_MISMATCH
-    ]
+    assert kinds(measure(tally.summary(), claim(clients=1, tps=tps, count=n))) == []
+    assert kinds(measure(tally.summary(), claim(clients=1, tps=tps * 0.95, count=n))) == [DoubtKind.TPS_MISMATCH]
 
 
 @pytest.mark.parametrize("version", ["15", "18"])
 def test_real_run_of_less_than_a_second_counts_as_a_whole(version: str) -> None:
     summary = summarise_logs([DATA / version / "plain.log"], columns=LogColumns.PLAIN)
-    found = measure_throughput(summary, claim(clients=2, count=120))
+    found = measure(summary, claim(clients=2, count=120))
     assert summary.span_s is not None
     assert found.tps == pytest.approx(119 / summary.span_s)
     assert found.latency is not None
@@ -184,7 +189,7 @@ def test_real_run_of_less_than_a_second_counts_as_a_whole(version: str) -> None:
 
 @pytest.mark.parametrize("seconds", [1, 2, 3])
 def test_tps_of_a_short_run_is_that_of_a_long_one(seconds: int) -> None:
-    found = measure_throughput(closed_loop(seconds=seconds), claim())
+    found = measure(closed_loop(seconds=seconds), claim())
     # Three standard errors of so many transactions.
     assert found.tps == pytest.approx(2000, rel=3 / (2000 * seconds) ** 0.5)
 
@@ -193,7 +198,7 @@ def test_tps_of_a_short_run_is_that_of_a_long_one(seconds: int) -> None:
 def test_run_without_two_transactions_has_no_throughput(failed_ratio: float) -> None:
     empty = TransactionTally(columns=LogColumns.PLAIN).summary()
     summary = closed_loop(seconds=1, failed_ratio=failed_ratio) if failed_ratio else empty
-    found = measure_throughput(summary, claim(tps=0.0, count=0))
+    found = measure(summary, claim(tps=0.0, count=0))
     assert (found.tps, found.latency, found.reason) == (None, None, "the log holds fewer than two transactions")
 
 
@@ -210,7 +215,7 @@ def test_transactions_that_all_ended_within_moments_have_no_span_of_their_own() 
         )
     )
     for tps in (0.799, None):
-        assert measure_throughput(tally.summary(), claim(tps=tps, count=4)).tps == tps
+        assert measure(tally.summary(), claim(tps=tps, count=4)).tps == tps
 
 
 def test_tps_over_trials_is_a_geometric_mean_that_names_what_is_missing() -> None:
@@ -280,10 +285,10 @@ def test_transactions_faster_than_an_answer_can_be_are_told() -> None:
 
 
 def test_stale_stamps_are_a_doubt_of_the_trial() -> None:
-    found = measure_throughput(closed_loop(latency_us=60, seconds=5, clients=1), claim(clients=1))
+    found = measure(closed_loop(latency_us=60, seconds=5, clients=1), claim(clients=1))
     # An exponential distribution of this mean has 4 % at or below 2 us.
     assert DoubtKind.STALE_CLOCK in kinds(found)
-    assert DoubtKind.STALE_CLOCK not in kinds(measure_throughput(closed_loop(), claim()))
+    assert DoubtKind.STALE_CLOCK not in kinds(measure(closed_loop(), claim()))
 
 
 def test_a_percentile_of_0_is_a_value() -> None:

@@ -107,7 +107,7 @@ def test_the_clients_are_divided_among_the_standbys_and_begin_together(home: Hom
 
     assert data.transactions is not None
     claim = PgbenchClaim(clients=3, is_closed_loop=True, tps=None, transactions_count=None)
-    whole = measure_throughput(data.transactions, claim)
+    whole = measure_throughput(data.transactions, claim, data.whole_seconds)
     measured = measure_parts(data, whole)
     assert [(one.name, one.clients, one.failed_count) for one in measured] == [("standby1", 2, 0), ("standby2", 1, 0)]
     assert sum(one.tps or 0.0 for one in measured) == pytest.approx(whole.tps)

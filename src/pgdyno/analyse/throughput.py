@@ -5,8 +5,9 @@ counted; both give the same TPS over the whole run; no transaction is faster tha
 the number of clients equals TPS times latency (Little's law). Without a log, TPS is pgbench's own, with a doubt and
 without latencies.
 
-Only whole seconds count: the first and the last second of a run lie partly outside it. A run with too few whole seconds
-has no steady part; all of it counts, over its exact span.
+Only whole seconds count: see `TrialData.whole_seconds`. A run with too few of them has no steady part; all of it counts,
+over its exact span. Latencies are also those of the transactions that were under way when the load's time was over: without
+them slow ones would be too few.
 
 A transaction counts in the second in which it ended. Where transactions take long, each counts in every second by the share of
 its time that lies there: see `record.transactions.times`.
@@ -52,7 +53,7 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
     """TPS of one trial.
 
     `from_epoch_s` and `until_epoch_s` bound the steady part, in whole seconds since the Unix epoch; `latency` holds its
-    transactions, and of long ones also those that were under way at its end. The bounds are None, with a reason, if the
+    transactions, and those that ended later, before `latency_until_epoch_s`, or all of them if that is None. The bounds are None, with a reason, if the
     run is too short for a steady part: `tps` and `latency` then cover the whole run. `tps` is scaled up by the sampling
     rate; it is None if the run holds fewer than two transactions.
     """
@@ -60,41 +61,45 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
     tps: float | None
     from_epoch_s: int | None = None
     until_epoch_s: int | None = None
+    latency_until_epoch_s: int | None = None
     latency: LatencyHistogram | None = None
     doubts: tuple[Doubt, ...] = ()
     reason: str | None = None
 
 
 def measure_throughput(
-    summary: TransactionSummary, claim: PgbenchClaim, long_load: LongLoad | None = None
+    summary: TransactionSummary, claim: PgbenchClaim, whole_seconds: range, long_load: LongLoad | None = None
 ) -> TrialThroughput:
     """Measure TPS of the steady part and run the checks; a run of two or three seconds is measured as a whole.
 
     Args:
         summary: Of the transactions that were logged.
         claim: What pgbench says of them.
+        whole_seconds: Seconds since the epoch throughout which the load ran.
         long_load: When each of them ran, in a closed loop where they take long.
     """
     checks = [_check_count(summary, claim), _check_tps(summary, claim)]
     if long_load is not None:
         return _measure_long_load(summary, claim, long_load, checks)
-    series = summary.series
-    first = int(series.epoch_s[0]) + 1 if len(series.epoch_s) else 0
-    tps = series.tps[1:-1]
-    if len(tps) < _MIN_SECONDS:
+    if len(whole_seconds) < _MIN_SECONDS:
         return _measure_span(summary, claim, checks)
-    skipped = truncation_point(tps)
-    start, stop = first + skipped, first + len(tps)
-    latency = summary.window(start, stop)
-    mean_tps = float(tps[skipped:].mean())
+    series = summary.series
+    counted = series.find_rows(whole_seconds)
+    skipped = truncation_point(series.tps[counted])
+    start, stop = whole_seconds.start + skipped, whole_seconds.stop
+    # All but the last second of the log, which is a part of one.
+    latency_until = max(stop, int(series.epoch_s[-1]))
+    latency = summary.window(start, latency_until)
+    mean_tps = float(series.tps[counted][skipped:].mean())
     checks.append(check_clock(latency))
-    is_complete = not series.failed_per_s[1:-1].any() and not series.skipped_per_s[1:-1].any()
-    if claim.is_closed_loop and is_complete and latency.mean_us is not None:
-        checks.append(_check_clients(summary, claim, tps=mean_tps, mean_us=latency.mean_us, seen_count=latency.count))
+    is_complete = not series.failed_per_s[counted].any() and not series.skipped_per_s[counted].any()
+    if claim.is_closed_loop and is_complete:
+        checks.append(_check_clients(summary, claim, start, stop, tps=mean_tps))
     return TrialThroughput(
         tps=mean_tps,
         from_epoch_s=start,
         until_epoch_s=stop,
+        latency_until_epoch_s=latency_until,
         latency=latency,
         doubts=_drop_none(checks),
     )
@@ -113,7 +118,14 @@ def _measure_long_load(
     mean_us = load.measure_mean_us(from_s, until_s)
     latency = summary.window(first + skipped, None) if skipped else summary.latency()
     if mean_us is not None and not summary.failed_count:
-        checks = [*checks, _check_clients(summary, claim, tps=tps, mean_us=mean_us, seen_count=latency.count)]
+        law = check_littles_law(
+            clients=claim.clients,
+            tps=tps,
+            latency_mean_us=mean_us,
+            seen_count=latency.count,
+            sampling_rate=summary.sampling_rate,
+        )
+        checks = [*checks, law]
     return TrialThroughput(
         tps=tps,
         from_epoch_s=first + skipped if has_steady_part else None,
@@ -207,12 +219,18 @@ def check_clock(latency: LatencyHistogram) -> Doubt | None:
 
 
 def check_littles_law(
-    *, clients: int, tps: float, latency_mean_us: float, seen_count: int, sampling_rate: float
+    *,
+    clients: int,
+    tps: float,
+    latency_mean_us: float,
+    seen_count: int,
+    sampling_rate: float,
+    late_ratio: float = 0.0,
 ) -> Doubt | None:
     """Check Little's law: in a closed loop every client is always inside a transaction, so clients = TPS x latency, within 1 %.
 
     It does not apply if transactions failed, because the log lacks their time, nor in an open loop. A sampled log adds
-    its sampling noise to the tolerance.
+    its sampling noise to the tolerance, and transactions that ended later add the time that they may have taken.
 
     Args:
         clients: pgbench's `--client`.
@@ -220,12 +238,13 @@ def check_littles_law(
         latency_mean_us: Mean latency of the same transactions.
         seen_count: Number of them that were logged.
         sampling_rate: Share of transactions that were logged.
+        late_ratio: The most of the clients' time that may belong to transactions that ended after the steady part.
 
     Source: Little 1961, "A proof for the queuing formula L = lambda W", Operations Research 9,
     doi:10.1287/opre.9.3.383.
     """
     busy = tps * latency_mean_us / 1e6
-    tolerance = _TOLERANCE_RATIO + _sampling_noise(seen_count, sampling_rate)
+    tolerance = _TOLERANCE_RATIO + late_ratio + _sampling_noise(seen_count, sampling_rate)
     if abs(busy / clients - 1) <= tolerance:
         return None
     if busy < clients:
@@ -241,14 +260,23 @@ def check_littles_law(
 
 
 def _check_clients(
-    summary: TransactionSummary, claim: PgbenchClaim, *, tps: float, mean_us: float, seen_count: int
+    summary: TransactionSummary, claim: PgbenchClaim, start: int, stop: int, *, tps: float
 ) -> Doubt | None:
+    """Check Little's law with the transactions that ended in the steady part [start, stop).
+
+    Those that ended more than a second later took some of the clients' time in it, at most all that they took.
+    """
+    ended, late = summary.window(start, stop), summary.window(stop + 1, None)
+    if ended.mean_us is None:
+        return None
+    late_s = late.count * (late.mean_us or 0.0) / summary.sampling_rate / 1e6
     return check_littles_law(
         clients=claim.clients,
         tps=tps,
-        latency_mean_us=mean_us,
-        seen_count=seen_count,
+        latency_mean_us=ended.mean_us,
+        seen_count=ended.count,
         sampling_rate=summary.sampling_rate,
+        late_ratio=late_s / (stop - start) / claim.clients,
     )
 
 

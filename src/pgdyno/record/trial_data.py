@@ -5,6 +5,7 @@ A missing or damaged file becomes a gap with its reason; the other files are sti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +29,8 @@ from pgdyno.record.generators.merge import merge_load
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import (
     LOADS_DIR,
+    SAME_CLOCK,
+    find_clock_offset_s,
     find_part_folders,
     read_part,
     read_part_clock,
@@ -182,6 +185,29 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
         """Start of the measured load in seconds since the epoch; None if it never began."""
         start_s = self.record.load_start_monotonic_s
         return None if start_s is None else start_s + self.record.clock_offset_s
+
+    @property
+    def whole_seconds(self) -> range:
+        """Seconds since the epoch throughout which the load ran: only these say how many transactions it did in a second.
+
+        The first one begins after the first transaction has ended, and the last one ends before the load's time is over.
+        pgbench lets the transactions that run then end, and logs them: the seconds in which the last of them end are none
+        of the load. Within it, seconds in which no transaction of a part ended are as good as others.
+        """
+        start_s, seen = self.load_start_epoch_s, self.transactions
+        if start_s is None or seen is None or seen.first_stamp_us is None or seen.last_stamp_us is None:
+            return range(0)
+        planned_s, shifts_s = self.record.planned.duration_s, self._find_shifts_s()
+        first = math.ceil(max(start_s, seen.first_stamp_us / 1e6) - min(shifts_s))
+        # Of a load that was ended before its time, pgbench's own end may be noticed late: its last transaction tells more.
+        until_s = min(start_s + min(planned_s, self.record.load_s or planned_s), seen.last_stamp_us / 1e6)
+        return range(first, max(first, math.floor(until_s - max(shifts_s))))
+
+    def _find_shifts_s(self) -> list[float]:
+        """Return by how much the seconds of each pgbench's log begin after those of the trial's clock that they merge into."""
+        offsets_s = (find_clock_offset_s(one.part, one.clock or SAME_CLOCK) for one in self.generators)
+        behind_s = [self.record.clock_offset_s - offset_s for offset_s in offsets_s]
+        return [behind - round(behind) for behind in behind_s] or [0.0]
 
     @property
     def transaction_count(self) -> int | None:

@@ -193,7 +193,7 @@ def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThro
         return throughput_from_claim(claim)
     # Some clients are scheduled, or the server went away before the end.
     is_other = workload.is_scheduled or data.failover is not None
-    return measure_throughput(data.transactions, claim, None if is_other else data.long_load)
+    return measure_throughput(data.transactions, claim, data.whole_seconds, None if is_other else data.long_load)
 
 
 def _measure_network(

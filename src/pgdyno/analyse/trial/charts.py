@@ -77,10 +77,9 @@ def _load_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
     if data.transactions is None or start_s is None:
         return {}
     seconds = data.transactions.series
-    # A second belongs to the chart if the load ran throughout it; its point is drawn at its middle.
-    t_s = seconds.epoch_s - start_s + 0.5
-    whole = (t_s >= 0.5) & (seconds.epoch_s + 1 <= (data.transactions.last_stamp_us or 0) / 1e6)
-    shown_s = tuple(t_s[whole].tolist())
+    whole = seconds.find_rows(data.whole_seconds)
+    # The point of a second is drawn at its middle.
+    shown_s = tuple((seconds.epoch_s[whole] - start_s + 0.5).tolist())
 
     def draw(metric: str, label: str, values: np.ndarray) -> Series:
         return Series(

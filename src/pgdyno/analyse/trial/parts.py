@@ -35,14 +35,14 @@ def _measure_each(
     steady = _find_steady_part(throughput)
     for name, group in itertools.groupby(members, key=lambda one: one.part.part or one.part.host):
         of = list(group)
-        seen = [_find_latency(one, steady) for one in of]
+        seen = [_find_latency(one, steady, throughput.latency_until_epoch_s) for one in of]
         known = [one for one in seen if one is not None]
         latency = LatencyHistogram.merged(known) if len(known) == len(seen) else None
         yield PartFigures(
             name=name,
             endpoints=tuple(one.part.endpoint or "" for one in of),
             clients=sum(one.part.clients for one in of),
-            tps=_find_tps(of, seen, steady, data.record),
+            tps=_find_tps(of, steady, data.record),
             latency_mean_ms=None if latency is None else measure_mean_ms(latency),
             percentiles=() if latency is None else measure_percentiles(latency),
             failed_count=_sum_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
@@ -56,34 +56,31 @@ def _find_steady_part(throughput: TrialThroughput) -> tuple[int, int] | None:
     return throughput.from_epoch_s, throughput.until_epoch_s
 
 
-def _find_tps(
-    members: Sequence[GeneratorData],
-    seen: Sequence[LatencyHistogram | None],
-    steady: tuple[int, int] | None,
-    record: TrialRecord,
-) -> float | None:
+def _find_tps(members: Sequence[GeneratorData], steady: tuple[int, int] | None, record: TrialRecord) -> float | None:
     """Return the TPS of a part; long transactions count by the share of their time, as in `measure_throughput`."""
     length_s = record.load_s if steady is None else steady[1] - steady[0]
     rates = []
-    for one, latency in zip(members, seen, strict=True):
-        if latency is None or not length_s:
+    for one in members:
+        if one.transactions is None or not length_s:
             return None
         if (long := one.long_load) is None:
-            rates.append(latency.count / length_s)
+            ended = one.transactions.latency() if steady is None else one.transactions.window(*steady)
+            rates.append(ended.count / length_s)
             continue
         from_s, until_s = (long.from_epoch_s, long.until_epoch_s) if steady is None else steady
         rates.append(long.count(from_s, until_s) / (until_s - from_s))
     return sum(rates) / record.log_sampling_rate
 
 
-def _find_latency(member: GeneratorData, steady: tuple[int, int] | None) -> LatencyHistogram | None:
+def _find_latency(
+    member: GeneratorData, steady: tuple[int, int] | None, until_epoch_s: int | None
+) -> LatencyHistogram | None:
     if member.transactions is None:
         return None
     if steady is None:
         return member.transactions.latency()
-    from_s, until_s = steady
-    # Of long transactions, those under way at the end count as well.
-    return member.transactions.window(from_s, until_s if member.long_load is None else None)
+    # Of long transactions, those of the log's last second count as well.
+    return member.transactions.window(steady[0], until_epoch_s if member.long_load is None else None)
 
 
 def _sum_known(counts: Sequence[int | None]) -> int | None:

@@ -2,7 +2,6 @@
 
 Counts and latencies over the whole load are exact: histograms merge without loss. A second of the wall clock on another
 machine is the nearest one of the first machine, so that it may be off by half a second where their wall clocks differ.
-Only seconds that all of them have are kept, because TPS is that of all together.
 """
 
 from __future__ import annotations
@@ -224,30 +223,20 @@ def _merge_scripts(summaries: Sequence[TransactionSummary]) -> tuple[ScriptSumma
 
 
 def _merge_seconds(parts: Sequence[tuple[TransactionSummary, float]]) -> tuple[SecondSummary, ...]:
-    """Merge the seconds that lie between the first and the last one of each part."""
-    of_parts = [
-        {second.epoch_s + round(behind_s): second for second in summary.seconds}
-        for summary, behind_s in parts
-        if summary.seconds
-    ]
-    if len(of_parts) < len(parts):
-        return ()
-    begin, end = max(min(one) for one in of_parts), min(max(one) for one in of_parts)
-    merged = []
-    for epoch_s in range(begin, end + 1):
-        same = [one[epoch_s] for one in of_parts if epoch_s in one]
-        if not same:
-            continue
-        merged.append(
-            SecondSummary(
-                epoch_s=epoch_s,
-                failed_count=sum(one.failed_count for one in same),
-                skipped_count=sum(one.skipped_count for one in same),
-                late_count=_whole(_add([one.late_count for one in same])),
-                histogram=_merge_histograms([one.histogram for one in same]),
-            )
+    by_epoch_s: dict[int, list[SecondSummary]] = {}
+    for summary, behind_s in parts:
+        for second in summary.seconds:
+            by_epoch_s.setdefault(second.epoch_s + round(behind_s), []).append(second)
+    return tuple(
+        SecondSummary(
+            epoch_s=epoch_s,
+            failed_count=sum(one.failed_count for one in same),
+            skipped_count=sum(one.skipped_count for one in same),
+            late_count=_whole(_add([one.late_count for one in same])),
+            histogram=_merge_histograms([one.histogram for one in same]),
         )
-    return tuple(merged)
+        for epoch_s, same in sorted(by_epoch_s.items())
+    )
 
 
 def _merge_histograms(packed: Sequence[bytes]) -> bytes:

@@ -65,6 +65,11 @@ class SecondSeries(msgspec.Struct, frozen=True, kw_only=True):
     p99_us: NDArray[np.float64]
     max_us: NDArray[np.float64]
 
+    def find_rows(self, seconds: range) -> slice:
+        """Return the rows of these seconds since the epoch, all of which lie within the run."""
+        first = int(self.epoch_s[0]) if len(self.epoch_s) else 0
+        return slice(seconds.start - first, seconds.stop - first)
+
 
 class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Contents of the transaction logs of one run. Counts are lines of the log, even if pgbench logged only a sample.
