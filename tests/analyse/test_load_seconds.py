@@ -104,6 +104,17 @@ def test_a_query_under_way_at_the_end_makes_no_partial_second_of_another_part_a_
     assert sum(one.tps or 0.0 for one in of_parts) == pytest.approx(whole.tps, rel=1e-4)
 
 
+def test_parts_of_a_load_without_three_whole_seconds_add_up_to_it(tmp_path: Path) -> None:
+    parts = tuple(
+        add_part(tmp_path, make_part(name, endpoint="primary"), run_clients(about(mean_s, mean_s / 10), 2, seed=1))
+        for name, mean_s in (("readers", 0.004), ("writers", 0.008))
+    )
+    found = analyse(read_trial_data(tmp_path, make_trial(2, generators=parts)), clients=2 * CLIENTS)
+    assert found.steady_from_s is None
+    assert found.tps == pytest.approx(CLIENTS / 0.004 + CLIENTS / 0.008, rel=0.01)
+    assert sum(one.tps or 0.0 for one in found.parts) == pytest.approx(found.tps)
+
+
 @pytest.mark.parametrize("ends_s", [(), (90.0,), (20.0,), (20.0, 24.0), (29.0, 58.0)])
 def test_seconds_in_which_no_query_of_a_part_ended_are_seconds_of_the_load(
     tmp_path: Path, ends_s: tuple[float, ...]

@@ -33,6 +33,7 @@ def _measure_each(
     members: Sequence[GeneratorData], data: TrialData, throughput: TrialThroughput
 ) -> Iterator[PartFigures]:
     steady = _find_steady_part(throughput)
+    length_s = _find_length_s(throughput, data.record)
     for name, group in itertools.groupby(members, key=lambda one: one.part.part or one.part.host):
         of = list(group)
         seen = [_find_latency(one, steady, throughput.latency_until_epoch_s) for one in of]
@@ -42,7 +43,7 @@ def _measure_each(
             name=name,
             endpoints=tuple(one.part.endpoint or "" for one in of),
             clients=sum(one.part.clients for one in of),
-            tps=_find_tps(of, steady, data.record),
+            tps=_find_tps(of, steady, data.record, length_s=length_s),
             latency_mean_ms=None if latency is None else measure_mean_ms(latency),
             percentiles=() if latency is None else measure_percentiles(latency),
             failed_count=_sum_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
@@ -56,9 +57,20 @@ def _find_steady_part(throughput: TrialThroughput) -> tuple[int, int] | None:
     return throughput.from_epoch_s, throughput.until_epoch_s
 
 
-def _find_tps(members: Sequence[GeneratorData], steady: tuple[int, int] | None, record: TrialRecord) -> float | None:
+def _find_length_s(throughput: TrialThroughput, record: TrialRecord) -> float | None:
+    """Return the seconds over which transactions count in the whole load's TPS; None if it has no TPS."""
+    steady = _find_steady_part(throughput)
+    if steady is not None:
+        return steady[1] - steady[0]
+    if not throughput.tps or throughput.latency is None:
+        return None
+    return throughput.latency.count / record.log_sampling_rate / throughput.tps
+
+
+def _find_tps(
+    members: Sequence[GeneratorData], steady: tuple[int, int] | None, record: TrialRecord, *, length_s: float | None
+) -> float | None:
     """Return the TPS of a part; long transactions count by the share of their time, as in `measure_throughput`."""
-    length_s = record.load_s if steady is None else steady[1] - steady[0]
     rates = []
     for one in members:
         if one.transactions is None or not length_s:
