@@ -93,6 +93,23 @@ def test_what_pgbenches_printed_is_added_or_weighted() -> None:
     assert pooled.latency_stddev_ms == pytest.approx(((one.latency_stddev_ms or 0.0) ** 2 + 1.5**2) ** 0.5)
 
 
+@pytest.mark.parametrize("name", ["everything", "tpcb-like"])
+def test_a_pgbench_in_which_no_transaction_ended_takes_nothing_from_the_others(name: str) -> None:
+    """It prints neither scripts nor statements."""
+    one = parse_summary((OUTPUT / name / "pgbench.stdout").read_text())
+    none = msgspec.structs.replace(one, transaction_count=0, tps=None, scripts=(), statements=())
+    for parts in ((none, one), (one, none)):
+        merged = merge_pgbench(parts)
+        for found, expected in zip((merged, *merged.scripts), (one, *one.scripts), strict=True):
+            assert [each.text for each in found.statements] == [each.text for each in expected.statements]
+            times_ms = [each.latency_average_ms for each in expected.statements]
+            assert [each.latency_average_ms for each in found.statements] == pytest.approx(times_ms)
+            assert found.transaction_count == expected.transaction_count
+        assert any(each.statements for each in (merged, *merged.scripts))
+        assert (merged.transaction_count, merged.tps) == (one.transaction_count, one.tps)
+        assert merged.client_count == 2 * (one.client_count or 0)
+
+
 def test_progress_of_one_second_is_added() -> None:
     lines = (
         "progress: 1.0 s, 100.0 tps, lat 2.000 ms stddev 1.000, 1 failed",

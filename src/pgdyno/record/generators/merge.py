@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from pgdyno.record.pgbench.output import PgbenchSummary, Progress, ScriptResult,
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.summary import ScriptSummary, SecondSummary, TransactionSummary
 
+_Printed = TypeVar("_Printed", ScriptResult, StatementResult)
 _SUMS = (
     *("transaction_count", "failed_count", "serialization_failure_count", "deadlock_failure_count", "retried_count"),
     *("retry_count", "skipped_count", "tps"),
@@ -40,7 +42,7 @@ def merge_pgbench(parts: Sequence[PgbenchSummary]) -> PgbenchSummary:
         schedule_lag_max_ms=_most([part.schedule_lag_max_ms for part in parts]),
         initial_connection_time_ms=_most([part.initial_connection_time_ms for part in parts]),
         statements=_merge_statements([part.statements for part in parts], weights),
-        scripts=tuple(_merge_script(each) for each in zip(*(part.scripts for part in parts), strict=False)),
+        scripts=tuple(_merge_script(each) for each in zip_printed([part.scripts for part in parts])),
         unknown_lines=tuple(line for part in parts for line in part.unknown_lines),
     )
 
@@ -92,15 +94,21 @@ def _merge_script(parts: Sequence[ScriptResult]) -> ScriptResult:
 def _merge_statements(
     parts: Sequence[tuple[StatementResult, ...]], weights: Sequence[float]
 ) -> tuple[StatementResult, ...]:
+    printing = [weight for part, weight in zip(parts, weights, strict=True) if part]
     return tuple(
         StatementResult(
             text=each[0].text,
-            latency_average_ms=_average([one.latency_average_ms for one in each], weights),
+            latency_average_ms=_average([one.latency_average_ms for one in each], printing),
             failure_count=sum(one.failure_count for one in each),
             retry_count=_whole(_add([one.retry_count for one in each])),
         )
-        for each in zip(*parts, strict=False)
+        for each in zip_printed(parts)
     )
+
+
+def zip_printed(parts: Sequence[tuple[_Printed, ...]]) -> Iterator[tuple[_Printed, ...]]:
+    """Yield for each script or statement what the pgbenches printed of it; one in which no transaction ended printed nothing."""
+    return zip(*filter(None, parts), strict=False)
 
 
 def _pool(

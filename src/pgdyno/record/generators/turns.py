@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.record.generators.merge import merge_pgbench
+from pgdyno.record.generators.merge import merge_pgbench, zip_printed
 from pgdyno.record.pgbench.output import PgbenchSummary, ScriptResult
 
 TURNS_DIR = "turns"
@@ -33,7 +33,7 @@ def merge_turns(turns: Sequence[PgbenchSummary]) -> PgbenchSummary:
     first, merged = ended[0], merge_pgbench(ended)
     scripts = tuple(
         msgspec.structs.replace(script, tps=_find_tps(each))
-        for script, each in zip(merged.scripts, zip(*(turn.scripts for turn in ended), strict=False), strict=True)
+        for script, each in zip(merged.scripts, zip_printed([turn.scripts for turn in ended]), strict=True)
     )
     return msgspec.structs.replace(
         merged,
