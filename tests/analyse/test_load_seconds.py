@@ -6,15 +6,18 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
 from pgdyno.analyse.episodes.detection import find_trial_episodes
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.trial.charts import chart_trial
 from pgdyno.record.generators.parts import CLOCK_FILE, LOADS_DIR
+from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples.clock import ClockExchange, append_exchanges
 from pgdyno.record.transactions.parse import TransactionBatch
 from pgdyno.record.trial_data import TrialData, read_trial_data
+from tests.analyse.joined import make_data
 from tests.long_loads import (
     CLIENTS,
     EPOCH_S,
@@ -170,3 +173,30 @@ def test_a_load_that_ended_early_has_no_seconds_after_its_last_transaction(tmp_p
     data = read_load(tmp_path, batch)
     assert data.whole_seconds.stop == int(EPOCH_S) + SECONDS / 2
     assert analyse(data).tps == pytest.approx(CLIENTS / 0.02, rel=0.01)
+
+
+@pytest.mark.parametrize("offset_s", [0.0, 0.3, 0.45, 0.8])
+@pytest.mark.parametrize(("seconds", "every_s"), [(10, 1.0), (5, 1.0), (2, 1.9)])
+def test_samples_of_intervals_that_reach_out_of_the_load_are_not_those_of_the_load(
+    seconds: int, every_s: float, offset_s: float
+) -> None:
+    """Of CPUs that are full within the load and idle around it."""
+    data = make_data(seconds=float(seconds))
+    assert data.os is not None
+    start_s = data.record.load_start_monotonic_s
+    assert start_s is not None
+    times_s = start_s - 5 * every_s + offset_s + every_s * np.arange(20)
+    busy_s = np.clip(times_s - start_s, 0.0, seconds)
+    columns = {"t_s": times_s}
+    for cpu in ("cpu0", "cpu1"):
+        columns |= {f"{cpu}/{kind}": np.zeros(20) for kind in series.CPU_KINDS}
+        columns |= {f"{cpu}/user": 100 * busy_s, f"{cpu}/idle": 100 * (times_s - times_s[0] - busy_s)}
+    samples = msgspec.structs.replace(data.os, frame=pl.DataFrame(columns))
+    line = series.cpu_busy(samples)
+    has_whole_interval = any((times_s[:-1] >= start_s) & (times_s[1:] <= start_s + seconds))
+    assert has_whole_interval or every_s > 1.0
+    # Without a whole interval within the load, one that is mostly within it says more than none.
+    least = 1.0 if has_whole_interval else 0.5
+    assert least <= (data.mean_within_load(line) or 0.0) <= 1.0 + 1e-9
+    (drawn, *_) = chart_trial(msgspec.structs.replace(data, os=samples), disk=None)[ChartKind.CPU]
+    assert min(value for value in drawn.values if value is not None) >= least - 1e-9

@@ -231,14 +231,15 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     def mean_within_load(self, line: Sampled) -> float | None:
         """Return the mean of a series over the measured load; None if nothing was observed."""
         seen = self._find_seen(line)
-        weights = None if line.weights is None else line.weights[seen]
-        return float(np.average(line.values[seen], weights=weights)) if seen.any() else None
+        weights = line.steps_s if line.weights is None else line.weights
+        counted = None if weights is None else weights[seen]
+        return float(np.average(line.values[seen], weights=counted)) if seen.any() else None
 
     def _find_seen(self, line: Sampled) -> npt.NDArray[np.bool_]:
         start_s, end_s = self.record.load_start_monotonic_s, self.record.load_end_monotonic_s
         if start_s is None or end_s is None:
             return np.zeros(len(line.values), dtype=bool)
-        return (line.monotonic_s >= start_s) & (line.monotonic_s <= end_s) & np.isfinite(line.values)
+        return line.find_within(start_s, end_s) & np.isfinite(line.values)
 
 
 def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:

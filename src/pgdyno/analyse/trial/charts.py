@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
 import numpy as np
 
 from pgdyno.analyse.series import ChartKind, Event, Series
@@ -139,10 +140,7 @@ def _server_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
 
 def _labelled(by_metric: dict[str, Sampled], **labels: str) -> Iterator[Sampled]:
     for metric, label in labels.items():
-        sampled = by_metric[metric]
-        yield Sampled(
-            metric=metric, label=label, monotonic_s=sampled.monotonic_s, values=sampled.values, absent=sampled.absent
-        )
+        yield msgspec.structs.replace(by_metric[metric], metric=metric, label=label)
 
 
 def _on_trial_time(data: TrialData, lines: Iterable[Sampled]) -> tuple[Series, ...]:
@@ -151,7 +149,7 @@ def _on_trial_time(data: TrialData, lines: Iterable[Sampled]) -> tuple[Series, .
         return ()
     drawn = []
     for line in lines:
-        within = (line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)
+        within = line.find_within(start_s, end_s)
         values = line.values[within]
         if line.absent is None and np.isfinite(values).any():
             drawn.append(

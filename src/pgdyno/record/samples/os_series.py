@@ -331,5 +331,6 @@ def _os_rate(
         label=label,
         monotonic_s=middles_s,
         values=values,
-        weights=steps_s if weights is None else weights,
+        steps_s=steps_s,
+        weights=weights,
     )

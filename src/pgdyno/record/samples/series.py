@@ -31,14 +31,27 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     monotonic_s: Floats
     values: Floats
+    steps_s: Floats | None = None
+    """Seconds of the interval of each value, which counts for so much in a mean; None of gauges, which are of an instant."""
     weights: Floats | None = None
-    """What each value counts for in a mean: seconds of its interval, or requests of a mean time; None: all alike."""
+    """What each value counts for instead: requests of a mean time; None of all others."""
     absent: str | None = None
 
     @property
     def unit(self) -> str:
         """Unit from facts/metrics.toml."""
         return find_metric(self.metric).unit
+
+    def find_within(self, start_s: float, end_s: float) -> npt.NDArray[np.bool_]:
+        """Return which values are of the time between two instants: those whose whole interval lies there.
+
+        If nothing was observed in such an interval, those count whose middle lies there.
+        """
+        half_s = 0.0 if self.steps_s is None else self.steps_s / 2
+        whole = (self.monotonic_s - half_s >= start_s) & (self.monotonic_s + half_s <= end_s)
+        if np.isfinite(self.values[whole]).any():
+            return whole
+        return (self.monotonic_s >= start_s) & (self.monotonic_s <= end_s)
 
 
 def absent_series(metric: str, label: str, reason: str) -> Sampled:

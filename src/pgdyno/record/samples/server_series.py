@@ -176,7 +176,7 @@ def _mean_backends(samples: ServerSamples, name: Callable[[WaitCounts], str | No
             label=label,
             monotonic_s=middles_s,
             values=np.divide(counts, looks, out=np.full(counts.shape, np.nan), where=looks > 0)[1:],
-            weights=steps_s,
+            steps_s=steps_s,
         )
         for label, counts in sorted(sums.items())
     )
@@ -197,7 +197,7 @@ def _intervals(samples: ServerSamples) -> tuple[Floats, Floats]:
 
 def _per_second(samples: ServerSamples, metric: str, label: str, grown: Floats) -> Sampled:
     middles_s, steps_s = _intervals(samples)
-    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=grown / steps_s, weights=steps_s)
+    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=grown / steps_s, steps_s=steps_s)
 
 
 def _find_counter(header: ServerHeader, name: str) -> Counter:
