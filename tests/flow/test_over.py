@@ -79,6 +79,13 @@ def test_what_words_and_studies_name_by_relative_paths_goes_along(
         read_order(["run", "mine.toml"], "db1")
 
 
+def test_of_several_places_for_a_record_the_last_one_comes_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_order(["bench", "--out", "first", "--out=second"], "db1").result == "second"
+
+
 def test_a_link_that_is_lost_while_a_study_is_resumed_leaves_it_to_be_resumed() -> None:
     words = {"resume": "; `pgdyno resume mine` continues", "run": ""}
     for command, said in words.items():

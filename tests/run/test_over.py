@@ -41,10 +41,11 @@ STAND_IN = """
     sys.stdout.write(" ".join(["out", *sys.argv[1:], os.environ["PGDYNO_MACHINE"]]) + "\\n")
     sys.stdout.flush()
     print("err", sys.stderr.isatty(), file=sys.stderr, flush=True)
-    if sys.argv[1] == "wait":
+    if sys.argv[1] != "end":
         pathlib.Path("records/mine").mkdir(parents=True)
         pathlib.Path("records/mine/study.toml").write_text(f"pid = {os.getpid()}")
         pathlib.Path("records/mine/record.json").write_text("{}")
+    if sys.argv[1] == "wait":
         try:
             time.sleep(600)
         except KeyboardInterrupt:
@@ -270,6 +271,20 @@ def test_what_cannot_be_sent_from_there_stays_there(
     words, folder = caught.value.hint.rsplit(" ", 1)
     assert words == "the command has ended there, and what it made stays in"
     assert (Path(folder) / "below/a.sql").read_text() == "SELECT 1;"
+
+
+def test_a_record_that_does_not_come_home_stays_there(
+    by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried = put_stand_in(tmp_path)
+    monkeypatch.setattr(over, "_carry", lambda *_: carried)
+    order = Order(words=("make",), result="records/other")
+    with open_link(db1()) as link, pytest.raises(StepFailedError, match="db1 has a record that does not") as caught:
+        over._Run(link, order, tmp_path / "other", loads={}).run(Display(quiet=True), lambda: None)
+    folder = Path(caught.value.hint.rsplit(" ", 1)[1])
+    # Nor does the next command remove it.
+    far_run.remove_left(folder.parent)
+    assert (folder / "records/mine/record.json").exists()
 
 
 def test_a_large_record_is_sent_without_being_held_in_memory(by_ssh: Sshd, tmp_path: Path) -> None:

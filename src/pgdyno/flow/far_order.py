@@ -120,7 +120,9 @@ def refuse_options(words: Sequence[str]) -> None:
 
 
 def _find_out(words: Sequence[str]) -> str | None:
-    return next(list_option_values(words, "--out"), None)
+    # Of several, the command there takes the last one.
+    *_, out = None, *list_option_values(words, "--out")
+    return out
 
 
 def _find_files(words: Sequence[str]) -> Mapping[str, Path]:

@@ -137,11 +137,7 @@ class _Run:
                 self._hint = f"the command has ended there, and what it made stays in {ended.folder}"
                 if self._refusal is None and self._home is not None:
                     _take_home(command, ended, self._home, self._note)
-                if self._is_over(ended):
-                    self._hint = f"all is here; {ended.folder} there is not needed any more: remove it"
-                    command.remove()
-                else:
-                    command.note_home()
+                self._leave(command, ended)
         except (StepFailedError, HostError) as error:
             error.hint = error.hint or f"{self._hint}{self._goes_on}"
             raise
@@ -192,6 +188,22 @@ class _Run:
             command.stop()
         else:
             command.note_known()
+
+    def _leave(self, command: FarCommand, ended: Ended) -> None:
+        """Remove its folder there if nothing of it is needed any more; else note there that all of it is here, too.
+
+        Raises:
+            StepFailedError: A record there is not the one that comes home.
+        """
+        if ended.has_other_record:
+            # Marked as unknown, it would be removed by the next command there.
+            command.note_known()
+            raise StepFailedError(f"{self._link.destination} has a record that does not come home")
+        if self._is_over(ended):
+            self._hint = f"all is here; {ended.folder} there is not needed any more: remove it"
+            command.remove()
+        else:
+            command.note_home()
 
     def _is_over(self, ended: Ended) -> bool:
         """Return whether nothing of it is needed there any more."""

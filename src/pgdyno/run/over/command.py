@@ -72,6 +72,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     code: int
     folder: str
     has_result: bool
+    has_other_record: bool
+    """Whether a record lies in that folder which is not brought home."""
 
 
 class FarCommand:

@@ -386,6 +386,12 @@ class Command:
         self.note_record()
         return self.child.wait()
 
+    def look_back(self) -> dict[str, bool]:
+        """Return what it has made: what is brought home, and a record in another place."""
+        result = self.result
+        others = [one for one in self.folder.glob(f"**/{NOTED[0]}") if result is None or result not in one.parents]
+        return {"has_result": result is not None and result.exists(), "has_other_record": bool(others)}
+
     def end(self) -> None:
         """Stop it in order; kill it if that takes too long."""
         now_s = time.monotonic()
@@ -477,8 +483,7 @@ def main() -> None:
             take_files(folder, request["files_bytes"], link)
         command = Command(request, link, folder, [held, *used])
         code = explain_code(command.run())
-        has_result = command.result is not None and command.result.exists()
-        link.send("ended", json.dumps({"code": code, "folder": str(folder), "has_result": has_result}).encode())
+        link.send("ended", json.dumps({"code": code, "folder": str(folder), **command.look_back()}).encode())
         try:
             serve(command, link)
         except OSError as exc:
