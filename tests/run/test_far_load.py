@@ -163,6 +163,51 @@ def test_a_log_that_had_no_room_once_is_an_error_even_if_it_was_sent_later(clust
     assert failed["fact"] == "/dev/shm is full, so that lines of pgbench's log are lost"
 
 
+@contextmanager
+def asking(pgbench: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The program, asked for the version of a pgbench."""
+    argv = [sys.executable, far_load.__file__, SILENCE_S]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        request = _make_request(HostEntry(role=HostRole.LOAD, ssh="here", pgbench=str(pgbench)))
+        child.stdin.write(request)
+        child.stdin.flush()
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def test_a_pgbench_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(far_load, "VERSION_WITHIN_S", 0.2)
+    pgbench = write_program(tmp_path, "exec sleep 3000")
+    with pytest.raises(far_load.LoadError, match="there is no pgbench that runs") as caught:
+        far_load.find_pgbench(str(pgbench))
+    assert "timed out after 0.2 seconds" in caught.value.args[1]
+
+
+def test_a_pgbench_that_hangs_ends_with_the_program(tmp_path: Path) -> None:
+    with asking(write_program(tmp_path, f"echo $$ >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 3000")):
+        wait_until((tmp_path / "pid").exists)
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not is_running(pid))
+
+
+def test_a_pgbench_that_says_its_version_takes_no_words_of_pgdyno(tmp_path: Path) -> None:
+    said = 'echo "pgbench (PostgreSQL) 18.$(readlink /proc/self/fd/0)"'
+    with asking(write_program(tmp_path, said)) as child:
+        assert child.stderr is not None
+        found = json.loads(child.stderr.readline())["found"]
+    assert found["version"] == "18./dev/null"
+
+
+def write_program(folder: Path, script: str) -> Path:
+    program = folder / "pgbench"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
+
+
 def read_tail(tail: far_load.Tail, capfd: pytest.CaptureFixture[str], *, is_last: bool) -> str:
     tail.read(is_last=is_last)
     return "".join(json.loads(line)["stderr"] for line in capfd.readouterr().err.splitlines())

@@ -256,6 +256,17 @@ def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
+def test_a_load_host_that_does_not_say_which_pgbench_it_has_is_given_up(
+    by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its clock is answered all the same.
+    silent = 'load.is_over.wait() and sys.exit(0) or find_pgbench(request["pgbench"])'
+    change_far_load(monkeypatch, tmp_path, 'find_pgbench(request["pgbench"])', silent)
+    monkeypatch.setattr(host_run, "ANSWERS_WITHIN_S", 0.0)
+    with pytest.raises(StepFailedError, match="db1 has not said within 0 s which pgbench it has"), reaching(["db1"]):
+        pass
+
+
 def test_a_log_that_is_not_written_to_memory_there_is_noted(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
     full = "echo words of a shell >&2; mount -t tmpfs -o size=1m none /dev/shm"
     python = wrap_python(tmp_path / "python-full", full, shell="unshare --mount sh")

@@ -43,6 +43,7 @@ BLOCK_BYTES = 1 << 18
 LAST_WORDS_BYTES = 1 << 18
 SWEEP_S = 0.5
 STOPPED_S = 10.0
+VERSION_WITHIN_S = 20.0
 CONNECTS_WITHIN_S = 60.0
 PLACES = ("/usr/lib/postgresql/*/bin/pgbench", "/usr/pgsql-*/bin/pgbench", "/usr/local/pgsql/bin/pgbench")
 PR_SET_PDEATHSIG = 1
@@ -88,8 +89,17 @@ def find_pgbench(named: str | None) -> tuple[str, str, int]:
     found, said = [], ""
     for path in paths:
         try:
-            done = subprocess.run([path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        except OSError as exc:
+            done = subprocess.run(
+                [path, "--version"],
+                # The words of pgdyno are not for it.
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=VERSION_WITHIN_S,
+                preexec_fn=die_with_parent,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as exc:
             said = str(exc)
             continue
         said = done.stdout.decode(errors="replace").strip()

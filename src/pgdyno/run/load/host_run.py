@@ -23,7 +23,7 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.link import far_load
 from pgdyno.run.link.boot import SILENCE_S
 from pgdyno.run.link.far_program import FarProgram
-from pgdyno.run.link.ssh import SshLink
+from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink
 from pgdyno.run.load.argv import LoadRun, build_argv
 from pgdyno.run.load.pgbench import copy_script
 from pgdyno.run.load.release import note_release
@@ -121,12 +121,16 @@ def ask_pgbench(link: SshLink, name: str) -> FoundPgbench:
         StepFailedError: The program there does not answer.
     """
     words = _Words(link, name, _make_request(link.entry), output=link.folder / "found")
+    deadline_s = monotonic_s() + ANSWERS_WITHIN_S
     try:
         while True:
             words.hear()
             if words.found is not None:
                 return words.found
             words.check()
+            # It may answer with its clock all the same.
+            if monotonic_s() > deadline_s:
+                raise StepFailedError(f"{name} has not said within {ANSWERS_WITHIN_S:g} s which pgbench it has")
             words.wait()
     finally:
         words.stop()
