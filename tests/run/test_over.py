@@ -461,3 +461,26 @@ def test_what_is_cut_off_is_removed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "20261128-160102-4711-kept").mkdir()
     far_run.remove_left(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"my-own-notes", "20261128-160102-4711-kept"}
+
+
+def test_a_folder_that_another_command_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, held, left = (tmp_path / f"20261128-160102-{number}" for number in range(3))
+    for folder in (going, held, left):
+        folder.mkdir()
+    looked: list[Path] = []
+
+    def look(folder: Path, pattern: str) -> Iterator[Path]:
+        looked.append(folder)
+        if folder == going:
+            raise FileNotFoundError(folder)
+        return iter(())
+
+    monkeypatch.setattr(Path, "glob", look)
+    descriptor = far_run.hold(held, fcntl.LOCK_EX)
+    assert descriptor is not None
+    far_run.remove_left(tmp_path)
+    os.close(descriptor)
+    assert {*looked} == {going, left}
+    assert {*tmp_path.iterdir()} == {going, held}

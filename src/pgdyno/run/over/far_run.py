@@ -207,15 +207,18 @@ def use(folders: list[Path]) -> list[int]:
 def remove_left(place: Path) -> None:
     """Remove the folders of commands that were cut off before they had a record, or before it was known."""
     for folder in place.iterdir():
-        is_known = not (folder / UNKNOWN).exists()
-        if not NAMES.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+        if not NAMES.fullmatch(folder.name) or folder.is_symlink():
             continue
-        if is_known and list(folder.glob("**/record.json")):
-            continue
-        held = hold(folder, fcntl.LOCK_EX)
-        if held is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(held)
+        # Another program may have removed it since, or removes it now.
+        with contextlib.suppress(OSError):
+            held = hold(folder, fcntl.LOCK_EX)
+            if held is None:
+                continue
+            try:
+                if (folder / UNKNOWN).exists() or not any(folder.glob(f"**/{NOTED[0]}")):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(held)
 
 
 def remove(folder: Path) -> None:
@@ -252,13 +255,14 @@ def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int, bool]:
             return folder, held, False
     place = Path.home() / PLACE
     place.mkdir(mode=0o755, exist_ok=True)
-    remove_left(place)
     folder = place / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     folder.mkdir()
     held = hold(folder, fcntl.LOCK_EX)
     if held is None:
         raise Refusal("another pgdyno removes this folder there just now", str(folder), "call it again")
     (folder / UNKNOWN).touch()
+    # With this folder in it, nobody removes the place meanwhile.
+    remove_left(place)
     return folder, held, True
 
 
