@@ -180,6 +180,44 @@ def test_ctrl_c_at_any_instant_leaves_no_rights_of_another_account() -> None:
     assert stopped
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another account")
+@pytest.mark.parametrize("is_during", [True, False])
+def test_root_hears_of_the_death_of_its_parent_after_it_was_another_account(is_during: bool, tmp_path: Path) -> None:
+    user, told = process.find_server_user(), tmp_path / "told"
+    child = f"""
+import os, time
+from pathlib import Path
+from pgdyno.run.host import process
+parent, user = os.getppid(), process.ServerUser(name={user.name!r}, uid={user.uid}, gid={user.gid})
+def work():
+    print(os.getpid(), flush=True)
+    while {is_during} and os.getppid() == parent:
+        time.sleep(0.01)
+try:
+    process.call_as(user, work)
+    print("back", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    Path({str(told)!r}).touch()
+"""
+    owner_code = (
+        "import sys, time; from pgdyno.run.host import process;"
+        f"process.start([sys.executable, '-c', {child!r}], death_signal='INT', stdout=sys.stdout); time.sleep(600)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", owner_code], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    with owner.stdout:
+        pid = int(owner.stdout.readline())
+        assert is_during or owner.stdout.readline() == "back\n"
+        owner.kill()
+        owner.wait()
+    try:
+        assert wait_until(told.exists)
+    finally:
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(
     ("mode", "inner_mode", "is_open"), [(0o755, 0o777, True), (0o755, 0o755, False), (0o700, 0o777, False)]
 )

@@ -10,6 +10,7 @@ The parent-death signal follows the *thread* that started the child: start long-
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pwd
 import shlex
@@ -29,6 +30,9 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
 
 _Result = TypeVar("_Result")
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
+# Calls that keep the GIL: after one that lets it go, CPython 3.11 may raise the exception of Ctrl-C a few steps late.
+_LIBC = ctypes.PyDLL(None)
 _OF_ROOT = "/usr/sbin:/sbin"
 _IF_PARENT_LIVES = '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"'
 
@@ -108,6 +112,7 @@ def call_as(user: ServerUser, work: Callable[[], _Result]) -> _Result:
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("the account is changed in the main thread only")
     uid, gid = os.geteuid(), os.getegid()
+    parent, death_signal = os.getppid(), _read_death_signal()
     # Not a `with` block: Ctrl-C between its parts would leave this process with the account's rights.
     try:
         os.setegid(user.gid)
@@ -118,6 +123,27 @@ def call_as(user: ServerUser, work: Callable[[], _Result]) -> _Result:
             os.seteuid(uid)
         finally:
             os.setegid(gid)
+            _ask_again_for(death_signal, parent)
+
+
+def _read_death_signal() -> int:
+    """Return the signal that the kernel sends this thread when its parent dies; 0: none."""
+    found = ctypes.c_int()
+    _LIBC.prctl(_PR_GET_PDEATHSIG, ctypes.byref(found), 0, 0, 0)
+    return found.value
+
+
+def _ask_again_for(death_signal: int, parent: int) -> None:
+    """Have the kernel send a signal when the parent dies; it forgets that with each change of the account.
+
+    Source: prctl(2), PR_SET_PDEATHSIG.
+    """
+    if death_signal == 0:
+        return
+    _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
+    if os.getppid() != parent:
+        # It died meanwhile, and nothing was sent.
+        signal.raise_signal(death_signal)
 
 
 def find_program(name: str) -> str | None:

@@ -326,10 +326,7 @@ def open_output(size: list[int] | None) -> tuple[int, int]:
 
 
 def prepare_child(parent: int) -> None:
-    """Let Ctrl-C reach pgdyno, and have the kernel send it Ctrl-C when this program ends.
-
-    As root, pgdyno changes accounts, and the kernel then sends it nothing: it ends at its next line of output, which nobody reads.
-    """
+    """Let Ctrl-C reach pgdyno, and have the kernel send it Ctrl-C when this program ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     signal.alarm(0)
