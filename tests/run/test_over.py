@@ -21,6 +21,7 @@ from pgdyno.cli.terminal.display import Display
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.flow import over
 from pgdyno.record.device.disk_card import CARDS
+from pgdyno.record.far import FarRecord, read_far
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over import far_run, parcels
 from pgdyno.run.over.carry import Carried, carry
@@ -42,7 +43,7 @@ STAND_IN = """
     sys.stdout.flush()
     print("err", sys.stderr.isatty(), file=sys.stderr, flush=True)
     if sys.argv[1] != "end":
-        pathlib.Path("records/mine").mkdir(parents=True)
+        pathlib.Path("records/mine").mkdir(parents=True, exist_ok=True)
         pathlib.Path("records/mine/study.toml").write_text(f"pid = {os.getpid()}")
         pathlib.Path("records/mine/record.json").write_text("{}")
     if sys.argv[1] == "wait":
@@ -285,6 +286,29 @@ def test_a_record_that_does_not_come_home_stays_there(
     # Nor does the next command remove it.
     far_run.remove_left(folder.parent)
     assert (folder / "records/mine/record.json").exists()
+
+
+def test_what_was_added_to_a_record_here_outlives_what_comes_home(
+    by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried = put_stand_in(tmp_path)
+    home, note = tmp_path / "home", FarRecord(ssh="db1", folder=None, record="records/mine")
+    (home / "figures").mkdir(parents=True)
+    for name in ("confirmations.json", "figures/of-mine.csv", "record.json", "ssh.json", ".lock"):
+        (home / name).write_text("here")
+    (home / "elsewhere").symlink_to("/nowhere")
+    sent = {"records/mine/confirmations.json": "older"}
+    order = Order(words=("make",), texts=sent, result="records/mine")
+    with open_link(db1()) as link, running(link, carried, order) as command:
+        command.run(began=lambda _: None)
+        over._bring_home(command, home, note)
+        command.remove()
+    texts = {str(path.relative_to(home)): path.read_text() for path in home.rglob("*") if path.is_file()}
+    assert texts.pop("study.toml")
+    assert read_far(home) == note
+    del texts["ssh.json"]
+    assert texts == {"confirmations.json": "here", "figures/of-mine.csv": "here", "record.json": "{}"}
+    assert (home / "elsewhere").is_symlink()
 
 
 def test_a_large_record_is_sent_without_being_held_in_memory(by_ssh: Sshd, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pgdyno.conduct.late_step import LateStep
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, StepFailedError, why
 from pgdyno.flow.far_order import RESUME, make_entry, refuse_options
+from pgdyno.record.confirmation import CONFIRMATIONS_FILE
 from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.durable import put_in_place, write_durably
 from pgdyno.record.far import FAR_FILE, FarRecord, write_far
@@ -268,10 +269,23 @@ def _bring_home(command: FarCommand, home: Path, note: FarRecord) -> None:
     """Fetch a record to a temporary name, and put it in its place when it is whole."""
     with _fetched(command, home.absolute().parent) as part:
         write_far(part / "new", note)
+        _keep_own(home, part / "new")
         os.sync()
-        # What was there is older: it is of the same study.
+        # What else was there is older: it is of the same study.
         put_in_place(part / "new", home, aside=part / "old")
         os.sync()
+
+
+def _keep_own(home: Path, new: Path) -> None:
+    """Copy what was added to a record here: the list of experiments that confirm it, and whatever the user put there."""
+    for path in home.iterdir():
+        # The list is only added to here. Locks and drafts are of running processes.
+        if path.name.startswith(".") or (path.name != CONFIRMATIONS_FILE and (new / path.name).exists()):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, new / path.name, symlinks=True)
+        else:
+            shutil.copy2(path, new / path.name, follow_symlinks=False)
 
 
 def _bring_cards(command: FarCommand, home: Path) -> None:
