@@ -17,7 +17,7 @@ from pgdyno.run.over.parcels import Parcel, Platform, ProgramFiles, pack_package
 from pgdyno.run.over.talk import FarTalk
 from pgdyno.run.over.tar_sender import TarSender
 
-_COMPILES_WITHIN_S = 900.0
+_WORKS_WITHIN_S = 900.0
 # What Python compiles there takes less than this share of the files.
 _COMPILED_SHARE = 0.3
 
@@ -82,7 +82,7 @@ def carry(
         packages = pack(there, read_platform("this machine", here))
         program = program_here.pack(there, packages)
         talk.ask([packages.name, program.name])
-        folders = msgspec.json.decode(talk.hear(None), type=_FarFolders)
+        folders = msgspec.json.decode(talk.hear(_WORKS_WITHIN_S), type=_FarFolders)
         if folders.failure:
             raise _refuse(link.destination, folders.base, folders.failure)
         sender = _Sender(talk, link.destination, folders, tell)
@@ -169,6 +169,6 @@ class _Sender:
                 done += sizes[path]
                 self._tell(f"carrying {parcel.title}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
         self._tell(f"unpacking {parcel.title} there")
-        taken = msgspec.json.decode(self._talk.hear(_COMPILES_WITHIN_S), type=_Taken)
+        taken = msgspec.json.decode(self._talk.hear(_WORKS_WITHIN_S), type=_Taken)
         if taken.failure:
             raise _refuse(self._name, self._folders.base, taken.failure)

@@ -12,6 +12,7 @@ folder as long as it holds a shared lock on it.
 from __future__ import annotations
 
 import compileall
+import contextlib
 import fcntl
 import json
 import os
@@ -20,6 +21,7 @@ import shutil
 import signal
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,16 @@ def say(value: Any) -> None:
     data = json.dumps(value).encode() + b"\n"
     while data:
         data = data[os.write(1, data) :]
+
+
+@contextlib.contextmanager
+def taking_its_time() -> Iterator[None]:
+    """Let work take longer than a line from the other machine may be late: none is read meanwhile."""
+    signal.alarm(0)
+    try:
+        yield
+    finally:
+        signal.alarm(SILENCE_S)
 
 
 def choose_base() -> Path:
@@ -149,6 +161,19 @@ def make_environment(folder: Path, packages: Path) -> None:
     (site / "packages.pth").write_text(f"import site; site.addsitedir({str(packages)!r})\n")
 
 
+def put_in_place(part: Path, final: Path) -> None:
+    """Give a whole folder its name."""
+    if is_whole(final):
+        # Another one has made it meanwhile.
+        shutil.rmtree(part, ignore_errors=True)
+        return
+    if final.exists() or final.is_symlink():
+        old = final.with_name(f"{final.name}{PART}old-{os.getpid()}")
+        final.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
+    part.rename(final)
+
+
 def take(base: Path, wanted: dict[str, Any], incoming: Input) -> None:
     """Unpack what comes into a folder, compile it, and give it its name."""
     name = wanted["take"]
@@ -163,23 +188,12 @@ def take(base: Path, wanted: dict[str, Any], incoming: Input) -> None:
             tar.extractall(part)  # noqa: S202 - it is our own
         while incoming.read(1 << 18):
             pass
-        if wanted["packages"] is not None:
-            make_environment(part, base / wanted["packages"])
-        (part / NOTE).write_text(json.dumps(count(part)))
-        # It takes longer than a line from the other machine may be late, and says nothing meanwhile.
-        signal.alarm(0)
-        compileall.compile_dir(part, quiet=2, workers=0)
-        signal.alarm(SILENCE_S)
-        final = base / name
-        if is_whole(final):
-            # Another one has made it meanwhile.
-            shutil.rmtree(part, ignore_errors=True)
-            return
-        if final.exists() or final.is_symlink():
-            old = base / f"{name}{PART}old-{os.getpid()}"
-            final.rename(old)
-            shutil.rmtree(old, ignore_errors=True)
-        part.rename(final)
+        with taking_its_time():
+            if wanted["packages"] is not None:
+                make_environment(part, base / wanted["packages"])
+            (part / NOTE).write_text(json.dumps(count(part)))
+            compileall.compile_dir(part, quiet=2, workers=0)
+            put_in_place(part, base / name)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -207,11 +221,11 @@ def main() -> None:
     names = json.loads(incoming.line())
     try:
         base.mkdir(parents=True, exist_ok=True, mode=0o755)
+        with taking_its_time():
+            missing = [name for name in names if not is_whole(base / name)]
+            if missing:
+                remove_unused(base, names)
         room = os.statvfs(base)
-        missing = [name for name in names if not is_whole(base / name)]
-        if missing:
-            remove_unused(base, names)
-            room = os.statvfs(base)
         say({"base": str(base), "missing": missing, "room_bytes": room.f_bavail * room.f_frsize})
         for _ in missing:
             wanted = json.loads(incoming.line())
