@@ -13,7 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.cli.terminal.display import Display
 from pgdyno.errors import HostError, PgdynoError
+from pgdyno.flow.hosts import view_hosts
 from pgdyno.record.machine.disk_facts import UNKNOWN_DISK
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.samples.clock import fit_clock
@@ -121,6 +123,18 @@ def test_each_kind_of_bad_luck_is_told_from_the_others(by_ssh: Sshd, tmp_path: P
             look_at(link)
         assert caught.value.reason.startswith(words)
         assert caught.value.hint, words
+
+
+def test_a_machine_whose_standard_error_does_not_come_through_is_told_beside_the_others(
+    by_ssh: Sshd, tmp_path: Path
+) -> None:
+    mute = tmp_path / "python3-mute"
+    mute.write_text(f'#!/bin/sh\nexec {sys.executable} "$@" 2>/dev/null\n')
+    mute.chmod(0o755)
+    seen = view_hosts({"mute": host("db1", str(mute)), "other": host("db2")}, ui=Display(quiet=True)).hosts
+    assert seen[0].problem is not None
+    assert seen[0].problem.fact == "db1 does not say its time"
+    assert (seen[1].problem, seen[1].round_trip_s is not None) == (None, True)
 
 
 def test_a_temporary_folder_with_a_long_path_is_what_is_said(

@@ -87,7 +87,7 @@ def look_at(link: SshLink, session: ServerSession | None = None) -> FarLook:
 
     Raises:
         HostError: There is no connection, no Python, or no /proc.
-        StepFailedError: The program does not start there, or does not answer.
+        StepFailedError: The program does not start there, or does not answer, or its answers do not come through.
     """
     request = msgspec.json.encode({"files": list_facts_files(), "session": session}) + b"\n"
     source = Path(far_look.__file__)
@@ -105,6 +105,12 @@ def look_at(link: SshLink, session: ServerSession | None = None) -> FarLook:
         raise StepFailedError(f"{link.destination} cannot be looked at", detail=program.failure or str(exc)) from exc
     # The first burst may have waited for the look.
     bursts = [one for one in program.exchanges if one.burst > 0] or program.exchanges
+    if not bursts:
+        raise StepFailedError(
+            f"{link.destination} does not say its time",
+            detail=program.failure or "it answers on standard error, and nothing comes from there",
+            hint=f"what a program prints there must come through: `ssh {link.destination} 'echo here >&2'`",
+        )
     return FarLook(
         facts=_make_facts(link, looked, session),
         python=looked.python,
