@@ -11,6 +11,7 @@ import glob
 import json
 import os
 import platform
+import re
 import signal
 import socket
 import sys
@@ -66,15 +67,22 @@ def list_group_files(groups: str, mounts: str) -> list[str]:
     return found
 
 
+def list_mounts(mounts: str) -> list[tuple[str, str]]:
+    """Return where each file system is mounted, and its `major:minor`, in the order of mounting, as run/host/tree.py reads them."""
+    # The kernel writes blanks and the like in octal, and any other character of a name as it is.
+    each = [line.split(" ") for line in mounts.split("\n") if line]
+    return [(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), words[4]), words[2]) for words in each]
+
+
 def look_at_disk(folder: str, mounts: str) -> dict[str, Any]:
     """Return what is below a folder that this account may not enter: room, devices, and the device's files."""
-    # The kernel writes any other character of a name as it is, and nothing for an empty source.
-    each = [line.split(" ") for line in mounts.split("\n") if line]
-    above = [words for words in each if (folder + "/").startswith(words[4].rstrip("/") + "/")]
+    above = [
+        (mount, numbers) for mount, numbers in list_mounts(mounts) if (folder + "/").startswith(mount.rstrip("/") + "/")
+    ]
     if not above:
         return {}
-    words = max(above, key=lambda words: len(words[4]))
-    numbers, mount = words[2], words[4].replace("\\040", " ")
+    # Of several mounts on one folder, the last one hides the others.
+    mount, numbers = max(reversed(above), key=lambda one: len(one[0]))
     room = None
     for path in (folder, mount):
         try:

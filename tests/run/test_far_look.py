@@ -1,0 +1,33 @@
+"""The program that looks at a machine, run on this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgdyno.run.host.tree import split_mounts
+from pgdyno.run.link.far_look import list_mounts, look_at_disk
+
+MOUNTS = r"""22 1 8:1 / / rw - ext4 /dev/sda1 rw
+30 22 8:2 / /srv/fast\040disk rw - xfs /dev/sdb rw
+31 22 8:3 / /srv/back\134slash rw - xfs  rw
+32 22 8:4 / /srv/pg rw - ext4 /dev/sdc rw
+33 32 8:5 / /srv/pg rw - ext4 /dev/sdd rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "numbers"),
+    [
+        ("/srv/fast disk/data", "8:2"),
+        ("/srv/fast disk", "8:2"),
+        ("/srv/fast", "8:1"),
+        ("/srv/back\\slash/data", "8:3"),
+        ("/srv/pg/data", "8:5"),
+    ],
+)
+def test_a_folder_lies_on_the_last_mount_that_is_next_above_it(folder: str, numbers: str) -> None:
+    assert look_at_disk(folder, MOUNTS)["numbers"] == numbers
+
+
+def test_mounts_are_those_that_are_read_on_this_machine() -> None:
+    assert list_mounts(MOUNTS) == [(words[4], words[2]) for words in split_mounts(MOUNTS)]
