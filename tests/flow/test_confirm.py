@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.cli.terminal.display import Display
 from pgdyno.conduct.study import create_record
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import SpecError
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.intervention import Intervention
 from pgdyno.flow import report as flow_report
+from pgdyno.flow.confirm import there
 from pgdyno.flow.confirm.experiment import ConfirmOptions, Experiment, Subject, _compose
 from pgdyno.flow.report import compose_report
 from pgdyno.plan.experiment import Variant
@@ -21,6 +23,7 @@ from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.far import FarRecord, write_far
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ServerFacts
+from pgdyno.spec.hosts import HostEntry
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import SettingValue
@@ -127,3 +130,31 @@ def test_confirm_is_suggested_only_where_it_reaches_the_server(tmp_path: Path, m
     edit(store.path / "record.json", lambda record: record.update(command=["pgdyno", "on", "db1", "bench"]))
     (told,) = compose_report(store).report.explanations
     assert told.confirm == asked
+
+
+def test_the_experiment_runs_by_the_python_that_the_study_names_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"role": "server", "ssh": "db1", "python": "/opt/python3.12"}
+    store = RecordStore(
+        copy_record(tmp_path / "mine", study=lambda told: told["study"].update(hosts={"server": named}))
+    )
+    record = store.read_record()
+    subject = Subject(
+        workload=compose_report(store).report.analysis.workloads[0],
+        resource="CPU",
+        variant=None,
+        intervention=Intervention(varied="mode", levels=("prepared", "simple"), expects=VerdictKind.SLOWER, why=""),
+        least_ratio=0.0,
+    )
+    wishes = ConfirmOptions(minutes=None, duration=None)
+    study, place = _compose(store, subject, wishes), Workspace.make(home=tmp_path, out=None, run_as=None)
+    asked = Experiment(store, record, subject, study, place, tmp_path / "out")
+    monkeypatch.setattr(there, "compose_experiment", lambda *_, **__: asked)
+    went: list[HostEntry] = []
+    monkeypatch.setattr(there, "run_over", lambda entry, *_, **__: went.append(entry))
+    ui = Display(quiet=True, assume_yes=True)
+    for ssh in ("db1", "db2"):
+        far = FarRecord(ssh=ssh, folder=None, record="mine")
+        there.confirm_over(store, far, workload=None, wishes=wishes, place=place, ui=ui, before_output=lambda: None)
+    assert [(one.ssh, one.python) for one in went] == [("db1", "/opt/python3.12"), ("db2", None)]

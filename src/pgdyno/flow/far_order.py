@@ -11,10 +11,12 @@ from pathlib import Path
 from pgdyno.conduct.workspace import choose_record
 from pgdyno.errors import SpecError
 from pgdyno.record.device.disk_card import CARDS
+from pgdyno.record.far import FarRecord
 from pgdyno.record.store import RecordStore
 from pgdyno.report.format import format_bytes
 from pgdyno.run.over.command import Order
 from pgdyno.spec.hosts import HostEntry, HostRole, list_option_values, make_named_hosts, read_hosts
+from pgdyno.spec.study import Study
 
 RESUME = "resume"
 _WITH_RECORD = ("bench", "compare", "sweep", "run")
@@ -44,6 +46,16 @@ def make_entry(named: str) -> HostEntry:
         return HostEntry(role=HostRole.SERVER, ssh=named)
     except ValueError as exc:
         raise SpecError(str(exc)) from exc
+
+
+def find_entry(far: FarRecord, study: Study) -> HostEntry:
+    """Return the machine where a record was made, with what its study says of it, such as the Python there.
+
+    Raises:
+        SpecError: It is no ssh destination.
+    """
+    named = study.server_host
+    return named[1] if named is not None and named[1].ssh == far.ssh else make_entry(far.ssh)
 
 
 def read_load_hosts(words: Sequence[str]) -> dict[str, HostEntry]:

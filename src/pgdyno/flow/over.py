@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.conduct.late_step import LateStep
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, StepFailedError, why
-from pgdyno.flow.far_order import RESUME, make_entry, refuse_options
+from pgdyno.flow.far_order import RESUME, find_entry, refuse_options
 from pgdyno.record.confirmation import CONFIRMATIONS_FILE
 from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.durable import put_in_place, write_durably
@@ -73,9 +73,7 @@ def resume_over(
 ) -> int:
     """Go on with a study on the machine where it was begun; see `run_over`."""
     refuse_options(options)
-    study, entry = store.read_record().study, make_entry(far.ssh)
-    if study.server_host is not None and study.server_host[1].ssh == far.ssh:
-        entry = study.server_host[1]
+    entry = find_entry(far, store.read_record().study)
     order = Order(
         words=(RESUME, far.record, *options),
         files=_list_record(store.path, far.record),

@@ -16,7 +16,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace, machine_of
 from pgdyno.errors import HostError
 from pgdyno.flow.confirm.experiment import CONFIRM, ConfirmOptions, Experiment, compose_experiment
-from pgdyno.flow.far_order import make_entry, name_far_record
+from pgdyno.flow.far_order import find_entry, name_far_record
 from pgdyno.flow.over import run_over
 from pgdyno.plan.plan import plan_study
 from pgdyno.record.far import FarRecord
@@ -71,7 +71,7 @@ def confirm_over(
         asked.link()
 
     return run_over(
-        make_entry(far.ssh),
+        find_entry(far, asked.record.study),
         _order(asked, is_home_known=place.is_home_named or asked.place.home != place.home),
         loads=far.load_hosts,
         ui=ui,
