@@ -235,21 +235,34 @@ def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | 
 
 
 def _write_stub(home: Path, note: FarRecord, files: Mapping[str, str], sent: Mapping[str, Path]) -> None:
-    """Write what a record begins with: all that it takes to begin anew there, should its folder there be gone."""
+    """Write what a record begins with: all that it takes to begin anew there, should its folder there be gone.
+
+    Raises:
+        StepFailedError: It exists, or cannot be written; nothing of it remains.
+        SpecError: What comes from there is no record.
+    """
     try:
         # Another pgdyno may have made it meanwhile.
         home.mkdir(parents=True)
-        (home / "trials").mkdir()
-        store = RecordStore(home)
-        store.init_dir.mkdir()
-        write_far(home, note)
-        # That machine has no say in the names. A folder is a record once it has the last of its files.
-        raw = files.get(RECORD_FILE, "").encode()
-        write_durably(home / STUDY_FILE, files.get(STUDY_FILE, "").encode())
-        _keep_sent(store, store.decode_record(raw), {f"{note.folder}/{name}": path for name, path in sent.items()})
-        write_durably(home / RECORD_FILE, raw)
+        try:
+            _fill_stub(RecordStore(home), note, files, sent)
+        except BaseException:
+            # Half a record would block the next attempt.
+            shutil.rmtree(home, ignore_errors=True)
+            raise
     except OSError as exc:
         raise StepFailedError(f"cannot write a record to {home}", detail=why(exc)) from exc
+
+
+def _fill_stub(store: RecordStore, note: FarRecord, files: Mapping[str, str], sent: Mapping[str, Path]) -> None:
+    (store.path / "trials").mkdir()
+    store.init_dir.mkdir()
+    write_far(store.path, note)
+    # That machine has no say in the names. A folder is a record once it has the last of its files.
+    raw = files.get(RECORD_FILE, "").encode()
+    write_durably(store.path / STUDY_FILE, files.get(STUDY_FILE, "").encode())
+    _keep_sent(store, store.decode_record(raw), {f"{note.folder}/{name}": path for name, path in sent.items()})
+    write_durably(store.path / RECORD_FILE, raw)
 
 
 def _keep_sent(store: RecordStore, record: StudyRecord, sent: Mapping[str, Path]) -> None:
