@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -24,7 +25,7 @@ from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.far import FarRecord, read_far
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over import far_run, parcels
-from pgdyno.run.over.carry import Carried, carry
+from pgdyno.run.over.carry import Carried, _refuse, _Taken, carry
 from pgdyno.run.over.command import Began, FarCommand, Order, running
 from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
 from pgdyno.run.over.stopped import find_stopped, remove_stopped
@@ -155,11 +156,39 @@ def test_a_machine_that_cannot_take_it_is_refused(by_ssh: Sshd, tmp_path: Path, 
     cache.rename(by_ssh.home / "moved")
     cache.write_text("no folder")
     try:
-        with pytest.raises(HostError, match="db1 does not take pgdyno"):
+        with pytest.raises(HostError, match="db1 does not take pgdyno") as caught:
             carry_to_db1()
+        assert caught.value.hint.startswith(f"pgdyno is carried to {cache}/pgdyno/carried there: make it a folder")
     finally:
         cache.unlink()
         (by_ssh.home / "moved").rename(cache)
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "free some of it there: `df -h`"),
+        (errno.EROFS, "pgdyno is carried to /var/cache/pgdyno there: make it a folder that the account can write to"),
+        (errno.EAGAIN, ""),
+        (None, ""),
+    ],
+)
+def test_what_to_try_where_pgdyno_is_not_taken_follows_from_the_error(number: int | None, hint: str) -> None:
+    said = msgspec.json.encode({"failure": "an error", "errno": number})
+    assert _refuse("db1", "/var/cache/pgdyno", msgspec.json.decode(said, type=_Taken)).hint == hint
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "hint"),
+    [
+        (errno.ENOSPC, "pgdyno-on/1/record.json", far_run.FREE),
+        (errno.EACCES, "pgdyno-on", "the account needs a home folder that it can write to"),
+        (errno.ENOENT, ".cache/pgdyno/carried/pgdyno-1/bin/python", ""),
+        (errno.EAGAIN, "pgdyno-on", ""),
+    ],
+)
+def test_what_to_try_where_pgdyno_cannot_work_follows_from_the_error(number: int, name: str, hint: str) -> None:
+    assert far_run.choose_hint(OSError(number, "an error", str(Path.home() / name))) == hint
 
 
 def test_a_link_that_is_cut_while_pgdyno_is_carried_is_told_as_that(by_ssh: Sshd, tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import msgspec
 
 from pgdyno.errors import HostError
 from pgdyno.run.link.ssh import SshLink
-from pgdyno.run.over import far_carry
+from pgdyno.run.over import far_carry, far_run
 from pgdyno.run.over.parcels import Parcel, Platform, ProgramFiles, pack_packages
 from pgdyno.run.over.talk import FarTalk
 from pgdyno.run.over.tar_sender import TarSender
 
 _WORKS_WITHIN_S = 900.0
+_FREE = "free some of it there: `df -h`"
 # What Python compiles there takes less than this share of the files.
 _COMPILED_SHARE = 0.3
 
@@ -42,16 +43,19 @@ class _FarMachine(msgspec.Struct, frozen=True):
     libc: tuple[str, str]
 
 
-class _FarFolders(msgspec.Struct, frozen=True):
+class _Failure(msgspec.Struct, frozen=True, kw_only=True):
+    failure: str = ""
+    errno: int | None = None
+
+
+class _FarFolders(_Failure, frozen=True, kw_only=True):
     base: str
     missing: tuple[str, ...] = ()
     room_bytes: int = 0
-    failure: str = ""
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class _Taken(_Failure, frozen=True, kw_only=True):
     taken: str = ""
-    failure: str = ""
 
 
 def carry(
@@ -84,7 +88,7 @@ def carry(
         talk.ask([packages.name, program.name])
         folders = msgspec.json.decode(talk.hear(_WORKS_WITHIN_S), type=_FarFolders)
         if folders.failure:
-            raise _refuse(link.destination, folders.base, folders.failure)
+            raise _refuse(link.destination, folders.base, folders)
         sender = _Sender(talk, link.destination, folders, tell)
         for parcel in (packages, program):
             if parcel.name in folders.missing:
@@ -124,12 +128,13 @@ def _as_packed(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _refuse(name: str, base: str, why: str) -> HostError:
-    return HostError(
-        f"{name} does not take pgdyno",
-        detail=f"{base}: {why}",
-        hint="pgdyno is carried to ~/.cache there: make it a folder that the account can write to",
-    )
+def _refuse(name: str, base: str, seen: _Failure) -> HostError:
+    hint = ""
+    if seen.errno in far_run.FULL:
+        hint = _FREE
+    elif seen.errno in far_run.CLOSED:
+        hint = f"pgdyno is carried to {base} there: make it a folder that the account can write to"
+    return HostError(f"{name} does not take pgdyno", detail=f"{base}: {seen.failure}", hint=hint)
 
 
 class _Sender:
@@ -158,7 +163,7 @@ class _Sender:
                 f"{self._name} has no room for pgdyno",
                 detail=f"{parcel.title}: {needed / 1e6:,.0f} MB are needed in {self._folders.base},"
                 f" {self._room_bytes / 1e6:,.0f} MB are free",
-                hint="free some of it there: `df -h`",
+                hint=_FREE,
             )
         self._room_bytes -= needed
         self._talk.ask({"take": parcel.name, "packages": parcel.packages})
@@ -171,4 +176,4 @@ class _Sender:
         self._tell(f"unpacking {parcel.title} there")
         taken = msgspec.json.decode(self._talk.hear(_WORKS_WITHIN_S), type=_Taken)
         if taken.failure:
-            raise _refuse(self._name, self._folders.base, taken.failure)
+            raise _refuse(self._name, self._folders.base, taken)

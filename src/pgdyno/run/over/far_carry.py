@@ -233,7 +233,7 @@ def main() -> None:
             take(base, wanted, incoming)
             say({"taken": wanted["take"]})
     except (OSError, tarfile.TarError) as exc:
-        say({"failure": str(exc), "base": str(base)})
+        say({"failure": str(exc), "errno": getattr(exc, "errno", None), "base": str(base)})
         # Else the writer at the other end waits for a reader.
         while True:
             incoming.data = b""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import functools
 import json
@@ -49,6 +50,8 @@ PART = ".part"
 UNKNOWN = ".unknown"
 AT_HOME = ".at-home"
 FREE = "free some of that disk: `df -h`"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
 NOTED = ("record.json", "study.toml")
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
@@ -274,6 +277,14 @@ def check_room(folder: Path, size: int) -> None:
         raise Refusal("it has no room for these files", f"{size / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free", FREE)
 
 
+def choose_hint(error: OSError) -> str:
+    """Return what to try after an error of the machine; nothing if it may have any cause."""
+    if error.errno in FULL:
+        return FREE
+    is_of_place = str(error.filename) == str(Path.home() / PLACE)
+    return "the account needs a home folder that it can write to" if is_of_place and error.errno in CLOSED else ""
+
+
 def take_files(folder: Path, size: int, link: Link) -> None:
     """Take the files that the command names, which come as a tar; they are in their places when all are there."""
     part = folder / PART
@@ -288,7 +299,7 @@ def take_files(folder: Path, size: int, link: Link) -> None:
             # Else the writer at the other end waits for a reader.
             while link.read(1 << 16):
                 pass
-            raise Refusal("these files cannot be written there", str(exc), FREE) from exc
+            raise Refusal("these files cannot be written there", str(exc), choose_hint(exc)) from exc
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -491,8 +502,9 @@ def main() -> None:
             # The other end says where it stays and how to go on.
             raise Refusal("what the command made there cannot be sent", str(exc), "") from exc
     except (Refusal, OSError) as exc:
-        unfit = ("pgdyno cannot work there", str(exc), "the account needs a home folder that it can write to")
-        fact, detail, hint = exc.args if isinstance(exc, Refusal) else unfit
+        fact, detail, hint = (
+            exc.args if isinstance(exc, Refusal) else ("pgdyno cannot work there", str(exc), choose_hint(exc))
+        )
         link.send("refused", json.dumps({"fact": fact, "detail": detail, "hint": hint}).encode())
         with contextlib.suppress(GoneError):
             link.flush()
