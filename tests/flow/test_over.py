@@ -9,7 +9,7 @@ import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.flow.far_order import make_entry, read_order
-from pgdyno.flow.over import _Run, _write_stub
+from pgdyno.flow.over import _check_not_killed, _Run, _write_stub
 from pgdyno.record.far import FarRecord
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.over.command import Order
@@ -85,6 +85,17 @@ def test_of_several_places_for_a_record_the_last_one_comes_home(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert read_order(["bench", "--out", "first", "--out=second"], "db1").result == "second"
+
+
+@pytest.mark.parametrize(
+    ("record", "goes_on"),
+    [(None, ""), (Path("mine"), "what was finished is here; `pgdyno resume mine` continues; ")],
+)
+def test_how_settings_are_put_back_is_said_where_pgdyno_was_killed(record: Path | None, goes_on: str) -> None:
+    with pytest.raises(StepFailedError, match="pgdyno was killed on db1, by signal 9") as caught:
+        _check_not_killed("db1", 137, record)
+    restores = "`pgdyno on db1 restore` puts settings of that machine back, if it had changed any"
+    assert caught.value.hint == goes_on + restores
 
 
 def test_a_link_that_is_lost_while_a_study_is_resumed_leaves_it_to_be_resumed() -> None:

@@ -217,10 +217,11 @@ class _Run:
 
 def _check_not_killed(name: str, code: int, record: Path | None) -> None:
     if code > _KILLED_BY and code != ExitCode.INTERRUPTED:
+        goes_on = "" if record is None else f"what was finished is here; `pgdyno resume {record}` continues; "
         raise StepFailedError(
             f"pgdyno was killed on {name}, by signal {code - _KILLED_BY}",
             detail="by a person there, or by the kernel for want of memory: `dmesg` there tells",
-            hint="" if record is None else f"what was finished is here; `pgdyno resume {record}` continues",
+            hint=f"{goes_on}`pgdyno on {name} restore` puts settings of that machine back, if it had changed any",
         )
 
 
