@@ -130,7 +130,7 @@ def make_once(bindir: Path, kind: str, data: Path, make: Callable[[], object]) -
 def shared_templates(templates: Path) -> Iterator[None]:
     """Put this run's loaded clusters into a home's `templates`, and leave there those that are loaded meanwhile."""
     templates.parent.mkdir(parents=True, exist_ok=True)
-    mark_home(templates.parent, ())
+    mark_home(templates.parent)
     shared = Path(os.environ[_VARIABLE], "templates")
     with _locked("templates"):
         _link_templates(shared, templates)

@@ -52,7 +52,7 @@ def test_a_slot_shares_templates_and_has_a_cluster_of_its_own(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["work", "templates", "scripts-2023"])
-def test_a_folder_with_files_of_the_users_is_no_home(name: str) -> None:
+def test_a_folder_with_folders_of_the_users_is_no_home(name: str) -> None:
     with reachable_folder() as folder:
         (folder / name).mkdir()
         (kept := folder / name / "thesis.txt").write_text("years of work")
@@ -62,6 +62,24 @@ def test_a_folder_with_files_of_the_users_is_no_home(name: str) -> None:
         assert "--home" in caught.value.hint
         assert kept.read_text() == "years of work"
         assert [path.name for path in folder.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["lock", "restore-command", "clock.json", "wal-home-2023", "other-home-2023"])
+def test_a_folder_with_files_of_the_users_is_no_home(name: str) -> None:
+    with reachable_folder() as folder:
+        (kept := folder / name).write_text("years of work")
+        refused = pytest.raises(HostError, match=rf"is no home of pgdyno, and it has {name}$")
+        with refused, open_home(folder, find_server_user()):
+            pass
+        assert kept.read_text() == "years of work"
+        assert [path.name for path in folder.iterdir()] == [name]
+
+
+def test_a_folder_with_kept_disk_cards_becomes_a_home() -> None:
+    with reachable_folder() as folder:
+        (folder / "disks").mkdir()
+        with open_home(folder, find_server_user()):
+            assert (folder / ".pgdyno-home").is_file()
 
 
 def test_an_empty_folder_becomes_a_home_and_one_without_a_mark_stays_one() -> None:

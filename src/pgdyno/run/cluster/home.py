@@ -103,7 +103,7 @@ class Home:
 
         Raises:
             HostError: The path is too long for a socket or has a comma, the folder has something else of a name that pgdyno
-                would empty, or it cannot be used.
+                would use, or it cannot be used.
         """
         if "," in str(self.root):
             raise HostError(
@@ -120,7 +120,7 @@ class Home:
             )
         with self._making():
             process.make_reachable(self.root)
-            mark_home(self.root, (self.root / "work", self.templates, *self._script_folders()))
+            mark_home(self.root)
 
     def find(self, place: Place) -> Home:
         """Return the home of a cluster in a place of the study."""
