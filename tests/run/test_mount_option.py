@@ -18,12 +18,15 @@ from pgdyno.run.change import kernel as kernel_settings
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.kernel_file import check_values
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.host.process import find_server_user
 from pgdyno.run.trial import _kernel_settings
 from pgdyno.run.trial_stage import Observed
 from pgdyno.spec.study import ServerSpec, Study, WorkloadSpec
 from pgdyno.spec.variant import SweepSpec, VariantSpec, is_sysctl
 from tests.loops import Loop, mounted, mounted_loop, needs_root
 from tests.run.test_kernel import leave_changed, outcomes
+from tests.shared import reachable_folder
 
 
 @pytest.fixture
@@ -194,6 +197,29 @@ def test_what_else_lies_there_is_asked_about(ext4: Loop, tmp_path: Path) -> None
         check_mounts(study, [home], shown := Answering(answer=True))  # type: ignore[arg-type] - as above
         assert shown.asked[0].endswith(f"it also holds {tmp_path}/bound. Continue?")
     check_mounts(msgspec.structs.replace(study, variant=()), [tmp_path], ui)  # type: ignore[arg-type] - as above
+
+
+@needs_root
+def test_what_pgdyno_makes_in_a_home_that_is_the_mount_point_is_its_own() -> None:
+    """So it is in a WAL home that is one, whose lock lies beside pgdyno's folder."""
+    with reachable_folder() as beside, mounted_loop(beside, "ext4", 64 * 2**20) as ext4:
+        option = f"mount:{ext4.folder}:barrier"
+        study = Study(
+            workload=(WorkloadSpec(name="tpcb-like"),),
+            variant=(VariantSpec(name="on"), VariantSpec(name="off", sysctl={option: "off"})),
+        )
+        ui = Answering(answer=False)
+        with open_home(beside / "home", find_server_user(), wal_home=ext4.folder) as home:
+            assert home.wal is not None
+            check_mounts(study, [home.root, home.wal], ui)  # type: ignore[arg-type] - what of it is used
+        with open_home(ext4.folder, find_server_user()) as home:
+            own = [home.root, home.make_own_wal()]
+            check_mounts(study, own, ui)  # type: ignore[arg-type] - as above
+            (ext4.folder / "mail").mkdir()
+            with pytest.raises(SpecError, match="does not vary the barriers") as caught:
+                check_mounts(study, own, ui)  # type: ignore[arg-type] - as above
+            assert caught.value.detail.endswith(f"damage {ext4.folder}/mail as well")
+        assert ui.asked == []
 
 
 def test_their_names_are_those_of_kernel_settings() -> None:

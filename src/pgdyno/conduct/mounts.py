@@ -10,10 +10,12 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.variants import list_specs
 from pgdyno.run.change.mount_option import find_folder, is_barrier, is_known
+from pgdyno.run.cluster.home_mark import is_made_in_home
+from pgdyno.run.cluster.wal_home import WAL_LOCK
 from pgdyno.run.host.facts import read_mount_words
 from pgdyno.spec.study import Study
 
-_OF_FILE_SYSTEM = frozenset({"lost+found"})
+_HARMLESS = frozenset({"lost+found", WAL_LOCK})
 _MOST_NAMED = 5
 
 
@@ -66,9 +68,11 @@ def _list_other_mounts(mount: Path) -> Iterator[str]:
 
 
 def _list_others(mount: Path, own: Sequence[Path]) -> Iterator[str]:
-    """Yield what lies beside the folders of a study, from the mount point down to them."""
-    above = {parent for folder in own for parent in folder.parents if parent.is_relative_to(mount)}
-    for parent in above - set(own):
+    """Yield what lies beside the folders of a study, from the mount point down to them; of a home that is the mount point, in it."""
+    outer = [folder for folder in own if not any(one in folder.parents for one in own)]
+    above = {mount, *(parent for folder in outer for parent in folder.parents if parent.is_relative_to(mount))}
+    for parent in above:
         for path in parent.iterdir():
-            if path not in above and path not in own and path.name not in _OF_FILE_SYSTEM:
+            is_own = path in own or (parent in own and is_made_in_home(path.name))
+            if path not in above and not is_own and path.name not in _HARMLESS:
                 yield str(path)

@@ -22,8 +22,9 @@ from pgdyno.run.host.process import ServerUser
 
 WAL_FOLDER = "pg_wal"
 """The folder of a cluster that holds its WAL."""
+WAL_LOCK = "pgdyno-wal.lock"
+"""The file that a WAL home is locked by."""
 _FOLDER = "pgdyno-wal"
-_LOCK = "pgdyno-wal.lock"
 _NOTE = "wal-home"
 
 
@@ -117,7 +118,7 @@ def read_notes(home: Path, kind: str) -> list[tuple[Path, Path]]:
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    path = root / _LOCK
+    path = root / WAL_LOCK
     # The folder may be open to others: a link that they put there is not followed.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "r+", encoding="utf-8") as lock:
