@@ -14,8 +14,10 @@ from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES, count_i
 from pgdyno.record.pgbench.output import parse_summary
 from pgdyno.record.samples.pings import PINGS_FILE, read_pings
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.pooler_console import CONSOLE
 from pgdyno.run.sample.samplers import SERVER, Samplers
 from tests.rows import check_rows
+from tests.run.test_privileges import pooling
 from tests.tools.delay_proxy import delaying, read_held
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
@@ -30,6 +32,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with running(request.param) as made:
         made.listen()
         made.sql("CREATE DATABASE loaded")
+        made.sql("CREATE ROLE plain LOGIN")
         yield made
 
 
@@ -62,6 +65,17 @@ def test_a_ping_takes_at_least_as_long_as_the_way(cluster: Cluster, tmp_path: Pa
     (held,) = [one for one in read_held(output) if one.program == "pgdyno-ping"]
     assert held.asked_count >= len(pings.round_trip_s)
     assert held.asked_s >= CLOCKS * DELAY_S * held.asked_count
+
+
+def test_a_ping_goes_through_the_pooler_that_the_load_goes_through(cluster: Cluster, tmp_path: Path) -> None:
+    nowhere = Address(host=LOOPBACK, port=1, user="postgres", dbname="loaded")
+    with pooling(cluster, mode="transaction", database="*") as folder:
+        console = Address(host=str(folder), port=PORT, user="plain", dbname=CONSOLE)
+        with Samplers(
+            directory=tmp_path, address=nowhere, left_out=frozenset({SERVER}), is_elsewhere=True, console=console
+        ) as samplers:
+            wait_for_lines(tmp_path, 3)
+    assert "ping" not in {gap.source for gap in samplers.gaps}
 
 
 def test_a_ping_that_cannot_run_is_a_gap_with_the_reason(cluster: Cluster, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Samplers:
         watched: The machine of a server elsewhere, if it is watched.
         load_links: Load hosts by name, which are sampled in place of this machine.
         shared_hosts: Those that are the server's machine, too.
-        console: Where the counters of the load's pooler are asked for; None without a pooler.
+        console: Where the counters of the load's pooler are asked for, which the pings go through, too; None without a pooler.
     """
 
     def __init__(
@@ -141,17 +141,13 @@ class Samplers:
         if self._watched is not None:
             self._far = self._watch(self._watched)
         if SERVER not in self._left_out:
-            self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE)
+            self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE, self._address)
         # From here to the server is not the way of a load from elsewhere.
         if self._is_elsewhere and not self._load_links:
-            self._ping = self._connect_child(PING, self._ping_argv(), PINGS_FILE)
+            way = self._console or self._address
+            self._ping = self._connect_child(PING, self._ping_argv(way), PINGS_FILE, way)
         if self._console is not None:
-            self._pooler = Child(
-                POOLER,
-                self._pooler_argv(self._console),
-                self._directory / POOLER_FILE,
-                inherited=self._console.inherited,
-            )
+            self._pooler = self._connect_child(POOLER, self._pooler_argv(self._console), POOLER_FILE, self._console)
         self._wait_until_ready()
         if self._server is not None:
             self._follow_server_sampler(self._server)
@@ -247,15 +243,15 @@ class Samplers:
         interval = ("--interval", str(self._interval_s))
         return helper_argv("pgdyno.run.sample.server_sampler", *places, *database, *interval, *watched)
 
-    def _ping_argv(self) -> list[str]:
-        return helper_argv("pgdyno.run.sample.pinger", "--conninfo", self._address.aside().conninfo())
+    def _ping_argv(self, way: Address) -> list[str]:
+        return helper_argv("pgdyno.run.sample.pinger", "--conninfo", way.aside().conninfo())
 
     def _pooler_argv(self, console: Address) -> list[str]:
         place = ("--conninfo", console.conninfo(), "--watched-database", self._address.dbname)
         return helper_argv("pgdyno.run.sample.pooler_sampler", *place, "--interval", str(self._interval_s))
 
-    def _connect_child(self, source: str, argv: list[str], file: str) -> Child:
-        return Child(source, argv, self._directory / file, inherited=self._address.inherited)
+    def _connect_child(self, source: str, argv: list[str], file: str, place: Address) -> Child:
+        return Child(source, argv, self._directory / file, inherited=place.inherited)
 
     def _wait_until_ready(self) -> None:
         """Wait for the first sample of each, so that starting Python disturbs no measurement."""
