@@ -95,3 +95,10 @@ def test_a_design_is_advised_where_one_can_be_chosen() -> None:
     ]
     assert ["--design" in one for one in advice] == [True, False]
     assert all("--clients" in one for one in advice)
+
+
+def test_clients_of_a_pooler_in_transaction_mode_share_the_connections() -> None:
+    few = msgspec.structs.replace(SERVER, free_connections=3)
+    assert [one.rule for one in find_given_obstacles(few, clients=8, has_password=False)] == ["connections"]
+    pooled = msgspec.structs.replace(few, pooler="PgBouncer", has_pooled_transactions=True)
+    assert [one.rule for one in find_given_obstacles(pooled, clients=8, has_password=False)] == ["pooler"]

@@ -20,11 +20,13 @@ from pgdyno.plan.scaling import (
     plan_sweep,
     with_scaling,
 )
-from pgdyno.plan.variants import most_clients
+from pgdyno.plan.variants import most_clients, most_connections
 from pgdyno.spec.hosts import make_named_hosts
+from pgdyno.spec.part import PartSpec
+from pgdyno.spec.pooler import PoolerSpec, PoolMode
 from pgdyno.spec.read import format_study, make_study, parse_study
 from pgdyno.spec.scaling import ScalingSpec
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import Study, WorkloadSpec
 from pgdyno.spec.variant import DesignKind, VariantSpec
 
 GB = 1024**3
@@ -291,3 +293,38 @@ def test_the_connections_that_loads_have_at_once_are_looked_for_before_a_study_b
     # The sweep that follows has its loads one at a time.
     study = msgspec.structs.replace(study, scaling=ScalingSpec(clients=(1, 50)))
     assert [most(design, *settings) for design in (None, DesignKind.LIVE)] == [50, 60]
+
+
+def test_clients_of_a_pooler_in_transaction_mode_hold_no_connections() -> None:
+    pools = {
+        "shared": PoolerSpec(dsn="host=db1 port=6432"),
+        "held": PoolerSpec(dsn="host=db1", mode=PoolMode.SESSION),
+    }
+    study = msgspec.structs.replace(given_study(), poolers=pools)
+    parts = (
+        PartSpec(name="select-only", clients=5, endpoint="shared"),
+        PartSpec(name="tpcb-like", clients=2),
+    )
+
+    def most(*endpoints: str, design: DesignKind | None = None, **changed: object) -> int:
+        variants = tuple(VariantSpec(endpoint=endpoint, clients=500) for endpoint in endpoints)
+        experiment = msgspec.structs.replace(study.experiment, design=design)
+        return most_connections(msgspec.structs.replace(study, variant=variants, experiment=experiment, **changed))
+
+    def through(endpoint: str) -> tuple[WorkloadSpec, ...]:
+        return (msgspec.structs.replace(study.workload[0], endpoint=endpoint),)
+
+    assert [most(), most(workload=through("shared")), most(workload=through("held"))] == [8, 0, 8]
+    assert [most("shared", "shared"), most("primary", "shared"), most("held", "shared")] == [0, 500, 500]
+    assert most(workload=(WorkloadSpec(name="mixed", parts=parts),)) == 2
+    swept = ScalingSpec(clients=(1, 700))
+    assert [most(scaling=swept), most(scaling=swept, workload=through("shared"))] == [700, 0]
+
+
+def test_a_sweep_through_a_pooler_in_transaction_mode_has_more_clients_than_connections_are_free() -> None:
+    few = msgspec.structs.replace(ON_GIVEN, free_connections=20)
+    pools = {"pool": PoolerSpec(dsn="host=db1 port=6432")}
+    study = msgspec.structs.replace(given_study(), poolers=pools)
+    workload = plan_study(study, few).workloads[0]
+    through = msgspec.structs.replace(workload, endpoint="pool")
+    assert [choose_client_counts(study, one, few)[-1] for one in (workload, through)] == [10, 32]

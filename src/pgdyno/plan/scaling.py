@@ -14,7 +14,7 @@ from pgdyno.plan.loads import allowed_clients
 from pgdyno.plan.pin import place_scripts
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.types import Machine, PlannedWorkload
-from pgdyno.spec.pooler import PoolMode
+from pgdyno.spec.pooler import PoolMode, find_sharing
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import ServerKind, Study, TrialsSpec
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
@@ -50,7 +50,8 @@ def choose_client_counts(study: Study, workload: PlannedWorkload, machine: Machi
         *(msgspec.structs.replace(own, settings={**own.settings, **each.settings}) for each in study.variant),
     ]
     wanted = max(_MIN_TOP_CLIENTS, _TOP_RATIO * workload.clients)
-    if machine is not None and machine.free_connections is not None:
+    holds_connections = not find_sharing(study.poolers).issuperset(workload.endpoints)
+    if machine is not None and machine.free_connections is not None and holds_connections:
         wanted = min(wanted, machine.free_connections - SPARE_CONNECTIONS)
     if machine is not None and machine.has_pooled_sessions:
         # A client that gets no session waits for one, until the pooler ends it.

@@ -16,7 +16,8 @@ from pgdyno.plan.loading import DESIGN_REASON, is_loading
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.spec.initdb import INITDB_KEYS, combine_choices, with_choices
-from pgdyno.spec.study import DataSpec, Study
+from pgdyno.spec.pooler import find_sharing
+from pgdyno.spec.study import DataSpec, Study, WorkloadSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, make_variant, show_value
 
@@ -190,15 +191,31 @@ def with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> di
 
 
 def most_clients(study: Study) -> int:
-    """Return the most connections that the loads of a study have at once: side by side, all variants', the reference's twice."""
-    of_workloads = max(workload.asked_clients or 1 for workload in study.workload)
-    of_sweep = 0 if study.scaling is None else study.scaling.clients[-1]
-    if not study.is_comparison:
-        return max(of_workloads, of_sweep)
-    specs = [spec for spec, _ in list_specs(study)]
-    loads = [spec.clients or of_workloads for spec in specs]
-    is_side_by_side = study.experiment.design is DesignKind.LIVE and not _differ_in_load(specs)
-    return max(of_sweep, loads[0] + sum(loads) if is_side_by_side else max(*loads, of_workloads))
+    """Return the most clients that the loads of a study have at once: side by side, all variants', the reference's twice."""
+    return _count_most(study, frozenset())
+
+
+def most_connections(study: Study) -> int:
+    """Return the most server connections that the clients of a study hold at once, beside those of poolers that share theirs."""
+    return _count_most(study, find_sharing(study.poolers))
+
+
+def _count_most(study: Study, left_out: frozenset[str]) -> int:
+    """Count the clients that a study has at once, without those of some endpoints."""
+
+    def count(workload: WorkloadSpec, spec: VariantSpec) -> int:
+        if workload.parts:
+            return sum(part.clients for part in workload.parts if part.endpoint not in left_out)
+        return 0 if (spec.endpoint or workload.endpoint) in left_out else spec.clients or workload.clients or 1
+
+    specs = [spec for spec, _ in list_specs(study)] if study.is_comparison else [VariantSpec()]
+    loads = [max(count(workload, spec) for workload in study.workload) for spec in specs]
+    is_side_by_side = len(specs) > 1 and study.experiment.design is DesignKind.LIVE and not _differ_in_load(specs)
+    most = loads[0] + sum(loads) if is_side_by_side else max(loads)
+    if study.scaling is None:
+        return most
+    swept = VariantSpec(clients=study.scaling.clients[-1])
+    return max(most, *(count(one, swept) for one in study.workload if study.scaling.workload in (None, one.name)))
 
 
 def most_clients_each(study: Study) -> int:

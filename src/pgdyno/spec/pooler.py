@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -48,6 +49,11 @@ class PoolerSpec(StudyTable, frozen=True, kw_only=True):
             check_range("size", self.size, 1, MOST_SIZE)
         if self.dsn is not None and self.size is not None:
             raise ValueError("size is for a pooler that pgdyno starts: one that runs already has its own")
+
+
+def find_sharing(poolers: Mapping[str, PoolerSpec]) -> frozenset[str]:
+    """Return the names of poolers whose clients share server connections, in place of holding one each."""
+    return frozenset(name for name, pooler in poolers.items() if pooler.mode is PoolMode.TRANSACTION)
 
 
 def check_poolers(raw: object, *, source: str, text: str = "") -> None:

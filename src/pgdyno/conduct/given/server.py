@@ -24,7 +24,7 @@ from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obst
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
 from pgdyno.plan.scaling import plan_scaling, with_scaling
-from pgdyno.plan.variants import most_clients_each
+from pgdyno.plan.variants import most_clients_each, most_connections
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts, WatchedHost
@@ -94,19 +94,18 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
             withheld_settings=self.under_test.find_withheld(),
             live_obstacle=_POOLED if self.seen.has_pooled_transactions else None,
             shared_buffers_bytes=self.shared_buffers_bytes,
-            free_connections=self.seen.free_connections,
+            free_connections=None if self.seen.has_pooled_transactions else self.seen.free_connections,
             has_pooled_sessions=self.seen.pooler is not None and not self.seen.has_pooled_transactions,
         )
 
 
 @contextmanager
-def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: Ui) -> Iterator[ReadyServer]:
+def ready_server(dsn: str, *, study: Study, allowed: Allowed, ui: Ui) -> Iterator[ReadyServer]:
     """Connect, look at the server, and tell what would spoil a measurement.
 
     Args:
         dsn: The connection string.
-        study: What is meant: its data and its hosts.
-        clients: Of the largest load.
+        study: What is meant, with all its numbers of clients.
         allowed: Whether to load it although others use it, and which database may be written to.
         ui: Shows the progress.
 
@@ -123,7 +122,7 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
         with open_access(dsn) as address, ExitStack() as stack:
             found = find_given_obstacles(
                 seen,
-                clients=clients,
+                clients=most_connections(study),
                 has_password=has_password(dsn),
                 left=name_left_settings(seen),
                 makes_database=data.database is None,

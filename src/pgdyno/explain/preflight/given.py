@@ -48,7 +48,7 @@ def find_given_obstacles(
 
     Args:
         server: The server.
-        clients: Of the load that is meant.
+        clients: Of the load that is meant, those that hold a server connection each.
         has_password: Whether the connection string itself holds a password.
         left: Settings of the whole server that a pgdyno has left changed, or changes now.
         makes_database: Whether the load runs in a database of pgdyno's own.
@@ -168,7 +168,7 @@ def _need(server: GivenServer, name: str, *, rule: str, claim: str, why: str) ->
 
 
 def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
-    free = server.free_connections
+    free = None if server.has_pooled_transactions else server.free_connections
     if free is not None and free < clients + SPARE_CONNECTIONS:
         yield Finding(
             rule=_CONNECTIONS,

@@ -14,6 +14,7 @@ from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.shared_memory import HUGE_PAGES
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
+from pgdyno.plan.variants import most_connections
 from pgdyno.record.machine.disk_facts import UNKNOWN_DISK
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import LOST_COUNTERS, StudyRecord
@@ -59,11 +60,10 @@ def _find_of_watched(record: StudyRecord) -> tuple[Finding, ...]:
 def _find_of_given(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     if record.given is None:
         return ()
-    clients = max(workload.clients for workload in record.plan.workloads)
     has_own = record.study.data.database is None
     found = find_given_obstacles(
         record.given,
-        clients=clients,
+        clients=most_connections(record.study),
         has_password=False,
         makes_database=has_own,
         may_write=has_own or record.are_writes_allowed,

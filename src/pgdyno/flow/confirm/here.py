@@ -16,7 +16,6 @@ from pgdyno.flow.confirm.experiment import CONFIRM, ConfirmOptions, Experiment, 
 from pgdyno.flow.explain import Explanation
 from pgdyno.flow.given.bench import allowed_again, begin_given_record, check_same_server
 from pgdyno.flow.report import keeping_what_is_finished, report_step, write_reports
-from pgdyno.plan.variants import most_clients
 from pgdyno.record.store import RecordStore
 
 
@@ -58,8 +57,7 @@ def _run_on_own(asked: Experiment, ui: Ui) -> RecordStore:
 
 def _run_on_given(asked: Experiment, ui: Ui) -> RecordStore:
     dsn, allowed = asked.record.study.server.dsn or "", allowed_again(asked.record)
-    clients = most_clients(asked.study)
-    with ready_server(dsn, study=asked.study, clients=clients, allowed=allowed, ui=ui) as ready:
+    with ready_server(dsn, study=asked.study, allowed=allowed, ui=ui) as ready:
         check_same_server(asked.record, ready)
         planned = plan_given(asked.study, ready)
         asked.ask(predicted_s=planned.predicted_s, ui=ui)

@@ -38,7 +38,6 @@ from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_ste
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
 from pgdyno.plan.replicas import refuse_given_replicas
-from pgdyno.plan.variants import most_clients
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
@@ -176,8 +175,7 @@ def bench_given(
         hash_init_file(Path(asked.data.init))
     ui = LoggedUi(ui)
     asked = _with_defaults(asked)
-    clients = most_clients(asked)
-    with ready_server(dsn, study=asked, clients=clients, allowed=allowed, ui=ui) as ready:
+    with ready_server(dsn, study=asked, allowed=allowed, ui=ui) as ready:
         planned = plan_given(with_given_sweep(asked, ready) if sweeps_clients else asked, ready)
         _ask(planned.study, planned.plan.experiment, ready, ui)
         store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)
@@ -231,10 +229,9 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
     dsn = record.study.server.dsn
     if dsn is None:
         raise SpecError("the record names no server")
-    clients = most_clients(record.study)
     allowed = allowed_again(record, allowed)
     study = record.study
-    with ready_server(dsn, study=study, clients=clients, allowed=allowed, ui=ui) as ready:
+    with ready_server(dsn, study=study, allowed=allowed, ui=ui) as ready:
         check_same_server(record, ready)
         _ask(record.study, record.plan.experiment, ready, ui)
         reopen_record(store, ready.machine, ui)
