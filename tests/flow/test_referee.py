@@ -20,7 +20,7 @@ from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.runner import TrialRunner
 from pgdyno.conduct.sequential import SequentialComparison
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import HostError, StepFailedError
 from pgdyno.plan.plan import Machine, PlannedTrial, Step, count_planned_rounds, plan_study
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.transactions.slices import SliceLoad
@@ -467,6 +467,46 @@ def test_a_variant_is_given_up_for_its_own_failures_alone(tmp_path: Path, error:
         runner.run()
     assert any(words.startswith("B is given up, the others go on") for words in ui.said) is is_own
     assert referee.undecided("tpcb-like") == (("C",) if is_own else ("B", "C"))
+
+
+class Refusing(TrialRunner):
+    """Takes the trials of the reference, and has the others refused with the same error."""
+
+    error: HostError
+
+    def _try_single(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
+        (variant,) = trial.variants
+        error = None if variant == "A" else self.error
+        return TrialOutcome(record=build_data(trial).record, error=error, tps=None, latency_ms=None), variant
+
+    def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
+        self._sequential.take(build_data(trial))
+
+
+@pytest.mark.parametrize("sysctl", [{}, {"vm.swappiness": 10}])
+def test_what_the_machine_refuses_ends_the_study_unless_a_variant_changes_the_kernel(
+    tmp_path: Path, sysctl: dict[str, int]
+) -> None:
+    variants = [{"name": "A"}, *({"name": name, "sysctl": sysctl, "settings": {"commit_delay": 9}} for name in "BC")]
+    record, ui = build_record("paired", variant=variants), Listening()
+    store, referee = RecordStore(tmp_path / "record"), build_referee(record)
+    store.create(record, study_toml="")
+    assert record.plan.experiment is not None
+    runner = Refusing(
+        store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
+    )
+    runner.error = HostError("the server holds too much data")
+    with pytest.raises(HostError):
+        runner.run()
+    assert any("is given up, the others go on" in words for words in ui.said) is bool(sysctl)
+
+
+def test_a_comparison_that_gave_a_variant_up_is_not_finished(tmp_path: Path) -> None:
+    record = build_record("paired", "A", "B")
+    store = RecordStore(tmp_path / "record")
+    refused = {"B": ErrorFact(fact="it ended")}
+    store.create(msgspec.structs.replace(record, refused_variants=refused), study_toml="")
+    assert not are_own_trials_finished(store)
 
 
 def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from pgdyno.conduct.search import Searcher
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.conduct.steps import list_open_trials
@@ -19,7 +21,8 @@ def is_finished(store: RecordStore) -> bool:
 
 def are_own_trials_finished(store: RecordStore) -> bool:
     """Return whether none of a record's planned trials is wanted any more, and no final look is due."""
-    record = store.read_record()
+    # A resumed study tries again what was given up.
+    record = msgspec.structs.replace(store.read_record(), refused_variants={})
     left = [trial for _, trial in list_open_trials(store, record)]
     if not left and (record.plan.experiment is None or not record.plan.experiment.final_look):
         return True

@@ -13,6 +13,7 @@ from pgdyno.conduct.experiment import run_rounds
 from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.given.server import ReadyServer
 from pgdyno.conduct.given.switch import find_switch, hold_settings
+from pgdyno.conduct.runner import refuse_variants
 from pgdyno.conduct.search import run_search
 from pgdyno.conduct.steps import load_step, run_stage
 from pgdyno.conduct.study import PlannedStudy
@@ -83,7 +84,8 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     """Load the data, and run the trials of a record that are not finished."""
     if are_own_trials_finished(store):
         return
-    record = store.read_record()
+    # A resumed study tries again what was given up: its reason may be gone.
+    record = refuse_variants(store, msgspec.structs.replace(store.read_record(), refused_variants={}), {})
     experiment = record.plan.experiment
     switch = find_switch(record.study, experiment, address=ready.address, seen=ready.seen, under_test=ready.under_test)
     with closing(ready.under_test):
