@@ -7,7 +7,10 @@ import pytest
 
 from pgdyno.conduct.machine import check_same
 from pgdyno.errors import HostError
+from pgdyno.flow.resume import check_same_pooler
+from pgdyno.plan.types import PlannedPooler, PoolerProgram
 from pgdyno.record.machine.preflight import PreflightFacts
+from pgdyno.spec.pooler import PoolMode
 from tests.report.build import build_report
 
 
@@ -49,3 +52,15 @@ def test_each_variants_postgresql_must_be_the_same() -> None:
         check_same(compared, record.host, record.preflight, record.server, other_servers={"old": newer})
     # Older records do not say.
     check_same(record, record.host, record.preflight, record.server, other_servers={"old": newer})
+
+
+def test_the_pgbouncer_of_a_pool_must_have_the_same_version() -> None:
+    record = build_report().record
+    then = PoolerProgram(path="/usr/sbin/pgbouncer", version=(1, 18))
+    pools = (PlannedPooler(name="pool", mode=PoolMode.TRANSACTION, size=5, most_clients=8, program=then),)
+    pooled = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, poolers=pools))
+    newer = msgspec.structs.replace(then, version=(1, 25))
+    check_same_pooler(pooled, then)
+    check_same_pooler(record, newer)
+    with pytest.raises(HostError, match=r"made with PgBouncer 1\.18, here is 1\.25"):
+        check_same_pooler(pooled, newer)

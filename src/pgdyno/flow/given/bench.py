@@ -268,7 +268,7 @@ def _ask(study: Study, experiment: Experiment | None, ready: ReadyServer, ui: Ui
 
 
 def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:
-    """Raise a HostError unless the server, its version and the role are those of a record."""
+    """Raise a HostError unless the server, its version, the role, and the machine of the load are those of a record."""
     then, now = record.given, ready.seen
     if then is None or _identify(then) != _identify(now):
         raise HostError(
@@ -283,6 +283,13 @@ def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:
             hint="trials of two machines do not belong in one estimate: begin a new study",
         )
     check_same_load(record.load_hosts, () if ready.load is None else ready.load.hosts)
+    # Of load hosts, it is the one with the fewest CPUs.
+    if not record.load_hosts and _identify_load(record.load_host) != _identify_load(ready.load_host):
+        raise HostError(
+            "the load comes from another machine or kernel now",
+            detail=f"then {_identify_load(record.load_host)}\nnow  {_identify_load(ready.load_host)}",
+            hint="trials of two machines do not belong in one estimate: begin a new study",
+        )
 
 
 def _identify(server: GivenServer) -> tuple[object, ...]:
@@ -297,6 +304,11 @@ def _identify_machine(host: HostFacts | None) -> tuple[str | int | None, ...]:
         return ()
     disk = host.data_disk
     return host.host_name, host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem
+
+
+def _identify_load(host: HostFacts | None) -> tuple[str | int, ...]:
+    """Return what tells the machine that made the load from others; each container has another host name."""
+    return () if host is None else (host.cpu_model, host.cpu_count, host.kernel)
 
 
 def _show(server: GivenServer | None) -> str:
