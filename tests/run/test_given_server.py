@@ -25,6 +25,7 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import pooler_console, sql, timeouts
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
+from pgdyno.run.postgres.lost import NoConnectionError
 from pgdyno.run.postgres.pooler_console import SilentPoolerError
 from pgdyno.spec.pooler import PoolerSpec, PoolMode
 from pgdyno.spec.study import CacheState, ServerSpec
@@ -219,6 +220,40 @@ def test_a_pooler_is_reached_as_its_service_says_and_else_as_the_server(
     ):
         pass
     assert caught.value.fact == "the pooler bouncer: cannot connect to the server"
+
+
+class Away(GivenServerUnderTest):
+    """A server that answers at the third try."""
+
+    error: StepFailedError
+    tries = 0
+
+    def _read_start(self) -> str:
+        self.tries += 1
+        if self.tries < 3:
+            raise self.error
+        return super()._read_start()
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_trial_begins_once_a_server_that_is_restarted_is_there_and_waits_for_none_that_hangs(
+    cluster: Cluster, server: GivenServerUnderTest, monkeypatch: pytest.MonkeyPatch, *, hangs: bool
+) -> None:
+    away = make_server(cluster, server.address, Away)
+    assert isinstance(away, Away)
+    away.error = timeouts.NoAnswerError("no answer") if hangs else NoConnectionError("cannot connect to the server")
+    monkeypatch.setattr("pgdyno.run.given_server.time.sleep", lambda _: None)
+    away._loaded = create_database(server.address)
+    try:
+        if hangs:
+            with pytest.raises(StepFailedError, match="the server does not answer any more"):
+                away.reset()
+        else:
+            away.reset()
+    finally:
+        away.close()
+        drop_database(server.address, away._loaded)
+    assert away.tries == (1 if hangs else 3)
 
 
 def test_what_cannot_be_done_to_it(server: GivenServerUnderTest) -> None:

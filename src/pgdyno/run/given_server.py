@@ -232,8 +232,7 @@ class GivenServerUnderTest:
         Raises:
             StepFailedError: The server does not answer, or refuses.
         """
-        # Each step that follows would wait for a server that hangs.
-        self._await_return(None, patience_s=0.0)
+        self._await_return(None, waits_for_answer=False)
         self._check_bounds()
         if self._lock is not None:
             self._lock.check()
@@ -441,20 +440,23 @@ class GivenServerUnderTest:
     def _check_start(self, started_at: str, *, cause: PgdynoError | None = None) -> None:
         """Raise an error if the server was restarted, or does not come back."""
         # The watch over the load has waited for one that hangs already.
-        patience_s = 0.0 if isinstance(cause, NoAnswerError) else _RETURNS_WITHIN_S
-        now = self._await_return(cause, patience_s=patience_s)
+        now = self._await_return(cause, waits_for_answer=not isinstance(cause, NoAnswerError))
         if now != started_at:
             detail = f"it had started at {started_at}, and again at {now}"
             raise StepFailedError("the server was restarted in the middle of a trial", detail=detail) from cause
 
-    def _await_return(self, cause: PgdynoError | None, *, patience_s: float) -> str:
-        """Return when the server started, once it answers."""
-        deadline_s, watch = monotonic_s() + patience_s, ReturnWatch()
+    def _await_return(self, cause: PgdynoError | None, *, waits_for_answer: bool) -> str:
+        """Return when the server started, once it answers.
+
+        One that refuses connections may be starting. One that hangs has been waited for before it says so.
+        """
+        deadline_s, watch = monotonic_s() + _RETURNS_WITHIN_S, ReturnWatch()
         while True:
             try:
                 return self._read_start()
             except StepFailedError as error:
-                if monotonic_s() > deadline_s or not watch.may_return(error):
+                hangs = isinstance(error, NoAnswerError) and not waits_for_answer
+                if hangs or monotonic_s() > deadline_s or not watch.may_return(error):
                     raise StepFailedError(
                         "the server does not answer any more",
                         detail=error.reason,

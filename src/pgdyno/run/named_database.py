@@ -138,7 +138,8 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
         )
 
     def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:  # noqa: ARG002 - nothing is known
-        """Leave the data as they are."""
+        """Leave the data as they are, once the server answers."""
+        self._await_return(None, waits_for_answer=False)
         if self._lock is not None:
             self._lock.check()
         return 0.0
