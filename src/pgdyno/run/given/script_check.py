@@ -26,12 +26,13 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 
-# What takes back that a session only reads, or changes the server all the same.
+_BETWEEN = r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|\*/)+"
+# What takes back that a session only reads, or changes the server all the same. Comments are searched, too: where they begin and end
+# depends on dollar quotes, escapes and settings.
 _WRITES = re.compile(
-    r"\bREAD\s+WRITE\b|\btransaction_read_only\b|\bdefault_transaction_read_only\b|\bALTER\s+SYSTEM\b", re.IGNORECASE
+    rf"\bREAD{_BETWEEN}WRITE\b|\btransaction_read_only\b|\bdefault_transaction_read_only\b|\bALTER{_BETWEEN}SYSTEM\b",
+    re.IGNORECASE,
 )
-# A literal may hold what looks like a comment.
-_COMMENT = re.compile(r"(?P<kept>'[^']*'|\"[^\"]*\")|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _ALLOW_WRITES = (
     "the database {name} is only read, and nothing was measured: `--allow writes={name}` lets the load write there, "
     "and nothing puts it back"
@@ -196,12 +197,16 @@ def _in_english(address: Address) -> Address:
 def _refuse_writing(script: str, database: str) -> None:
     """Refuse a script that would take back what its session was asked for when it began, or change the server."""
     try:
-        text = _COMMENT.sub(lambda found: found["kept"] or " ", Path(script).read_text(errors="replace"))
+        text = Path(script).read_text(errors="replace")
     except OSError as exc:
         raise SpecError(f"cannot read script file {script}", detail=why(exc)) from exc
     found = _WRITES.search(text)
     if found is not None:
-        raise SpecError(f"script {script} may write", detail=found[0], hint=_ALLOW_WRITES.format(name=database))
+        raise SpecError(
+            f"script {script} may write",
+            detail=f"it says {' '.join(found[0].split())}, and comments count, too",
+            hint=_ALLOW_WRITES.format(name=database),
+        )
 
 
 def _hint(script: str, error: StepFailedError, read_only: Address | None) -> str:
