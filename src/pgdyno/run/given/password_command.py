@@ -32,6 +32,8 @@ class PasswordCommand:
 
     def __init__(self, argv: Sequence[str], *, renew_s: float = RENEW_S) -> None:
         self._argv = tuple(argv)
+        # Whenever another thread connects, some of it is hidden.
+        self._environment = dict(os.environ)
         self._password, self._asked_s = "", -float("inf")
         self._lock = threading.Lock()
         self.renew_s = renew_s
@@ -49,7 +51,7 @@ class PasswordCommand:
             return self._password
 
     def _ask(self) -> str:
-        done = process.run(self._argv, timeout_s=_PATIENCE_S, cwd=Path.cwd(), env=dict(os.environ), ends_group=True)
+        done = process.run(self._argv, timeout_s=_PATIENCE_S, cwd=Path.cwd(), env=self._environment, ends_group=True)
         hint = f"try it: {shlex.join(self._argv)}"
         if done.exit_code:
             said = "\n".join(done.stderr.splitlines()[-_SHOWN_LINES:])

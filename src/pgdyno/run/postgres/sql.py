@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import psycopg
@@ -396,14 +397,28 @@ def connect(
         raise no_connection(exc) from exc
 
 
+class _Hidden:
+    """What is hidden of the environment, and for how many connections that are being made, by all threads."""
+
+    lock = threading.Lock()
+    variables: ClassVar[dict[str, str]] = {}
+    count = 0
+
+
 @contextlib.contextmanager
 def _ignored_environment() -> Iterator[None]:
     """Hide PG* variables for the length of a `with` block: an address says all that counts, and children ignore them, too."""
-    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
+    with _Hidden.lock:
+        _Hidden.count += 1
+        _Hidden.variables |= {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
     try:
         yield
     finally:
-        os.environ.update(hidden)
+        with _Hidden.lock:
+            _Hidden.count -= 1
+            if _Hidden.count == 0:
+                os.environ.update(_Hidden.variables)
+                _Hidden.variables = {}
 
 
 def find_counters(connection: Connection, version_num: int) -> ServerCounters:
