@@ -32,7 +32,11 @@ _PATIENCE_S = 5.0
 _MOST_DATABASES = 20
 _ASKED_AT_ONCE = 4
 # The name at the beginning of a line, and the value, which may be a file or folder to include.
-_LINE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_][\w$.]*)\s*=?[ \t]*(?:'(?P<value>[^'\n]*)')?", re.MULTILINE)
+# Source: PostgreSQL 18 src/backend/utils/misc/guc-file.l: STRING, UNQUOTED_STRING.
+_LINE = re.compile(
+    r"^[ \t]*(?P<name>[A-Za-z_][\w$.]*)[ \t]*=?[ \t]*(?:'(?P<quoted>[^'\n]*)'|(?P<bare>[^\W\d][\w.:/-]*))?",
+    re.MULTILINE,
+)
 # Source: PostgreSQL 18 manual, section 19.1.5: files within files, at most ten deep.
 _DEEPEST = 10
 SNAPSHOT_SETTINGS = (
@@ -234,7 +238,7 @@ def _names_in(file: Path, *, deep: int) -> Iterator[str]:
         # `postgres -C` reports such a file.
         return
     for found in _LINE.finditer(text):
-        name, value = found["name"].lower(), found["value"]
+        name, value = found["name"].lower(), found["quoted"] or found["bare"]
         if not name.startswith("include"):
             yield name
         elif value and deep < _DEEPEST:
