@@ -27,6 +27,7 @@ from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.spec.read import make_study
 from tests.homes import some_home
 from tests.ready_program import Program, run_program
+from tests.run.rounds import shared_memory
 from tests.run.test_switchback import assert_nothing_is_left
 from tests.shared import reachable_folder, shared_home
 from tests.stages import prepare_stage
@@ -152,8 +153,11 @@ def test_wal_that_was_not_replayed_is_replayed_in_the_promotion(home: Home, tmp_
 
 
 def test_a_standby_that_is_gone_fails_the_trial_by_name(home: Home, tmp_path: Path) -> None:
+    left: list[str] = []
+
     def kill(_: OwnServer, activity: str) -> None:
         if activity == "failing over":
+            left.append((home.data / "postmaster.pid").read_text().splitlines()[6].split()[1])
             pid = _find_postmaster(home.work / "slot-1/data")
             os.kill(pid, signal.SIGKILL)
             # pgdyno itself waits for it.
@@ -162,6 +166,8 @@ def test_a_standby_that_is_gone_fails_the_trial_by_name(home: Home, tmp_path: Pa
     outcome = run_failover(home, tmp_path, on_activity=kill)
     assert outcome.error is not None
     assert outcome.error.fact == "standby1 was killed by SIGKILL"
+    assert left
+    assert shared_memory().isdisjoint(left), "the primary had been killed, too"
     assert_nothing_is_left(home)
 
 

@@ -271,8 +271,9 @@ class OwnServer:
         Raises:
             StepFailedError: A standby has ended or does not answer, or cannot be promoted.
         """
-        retired, successor = self._running, self._standbys.name_successor()
-        self._server, self._retired = successor, retired
+        # Also where no standby takes its place: it has left its shared memory.
+        self._retired = self._running
+        self._server = successor = self._standbys.name_successor()
         with successor.connect(database="postgres") as connection:
             flushed, replayed = sql.read_standby_wal(connection)
             sql.promote(connection)
