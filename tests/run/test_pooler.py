@@ -125,7 +125,9 @@ def test_a_trial_through_a_pooler_records_its_queue_and_its_thread(
     assert 3.0 < ((last.wait_us or 0) - (first.wait_us or 0)) / 1e6 / (last.t_s - first.t_s) < 4.5
     assert data.os is not None
     assert any(name.startswith("thread.pooler.") for name in data.os.frame.columns)
-    assert "pool_mode = transaction\ndefault_pool_size = 2\n" in (tmp_path / "pool/pooler.ini").read_text()
+    ini = (tmp_path / "pool/pooler.ini").read_text()
+    assert "pool_mode = transaction\ndefault_pool_size = 2\n" in ini
+    assert "query_wait_timeout = 0\n" in ini, "clients of a full pool wait as long as it takes"
     assert "process up" in (tmp_path / "pool/pooler.log").read_text()
     assert any(word.endswith("--port=6432") for word in outcome.record.argv)
     assert list_poolers(home) == []

@@ -196,6 +196,8 @@ def format_ini(
         "pool_mode": planned.mode.value,
         "default_pool_size": planned.size,
         "max_client_conn": planned.most_clients + _OWN_CLIENTS,
+        # Built in are 120 s, after which PgBouncer would disconnect a client of a full pool, which ends the load.
+        "query_wait_timeout": 0,
     }
     if planned.program is not None and planned.program.keeps_statements:
         values["max_prepared_statements"] = _KEPT_STATEMENTS
