@@ -22,7 +22,12 @@ WRITING = (
     "SELECT $$/*$$; BEGIN READ WRITE; SELECT $$*/$$",
     "-- not READ WRITE",
 )
-READING = ("SELECT 1 AS read, 2 AS write", "-- reads, and writes nothing", "BEGIN READ ONLY; SELECT 'write'")
+READING = (
+    "SELECT 1 AS read, 2 AS write",
+    "-- reads, and writes nothing",
+    "BEGIN READ ONLY; SELECT 'write'",
+    f"-- READ {'-' * 200}",
+)
 
 
 def test_scripts_that_may_write(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 
-_BETWEEN = r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|\*/)+"
+# A comment has its end of line in it: a line of dashes could else be divided in more ways than can ever be tried.
+_BETWEEN = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|\*/)+"
 # What takes back that a session only reads, or changes the server all the same. Comments are searched, too: where they begin and end
 # depends on dollar quotes, escapes and settings.
 _WRITES = re.compile(
