@@ -100,9 +100,10 @@ def test_what_is_no_address(url: str) -> None:
         make_collector(url)
 
 
-def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
-    with pytest.raises(SpecError) as refused:
-        make_collector("http://me:canary@x")
+@pytest.mark.parametrize("place", ["x", "a..b:4318", "x:no-port", "[x", "/x"])
+def test_a_password_in_the_address_is_refused_and_not_repeated(place: str) -> None:
+    with pytest.raises(SpecError, match="takes no user and no password") as refused:
+        make_collector(f"http://me:canary@{place}")
     assert "canary" not in f"{refused.value.fact}{refused.value.detail}{refused.value.hint}"
 
 

@@ -94,12 +94,8 @@ def make_collector(url: str) -> Collector:
         host, port = (parts.hostname or "").encode("idna").decode(), parts.port
     except ValueError as exc:
         raise _refuse(url, str(exc)) from exc
-    if parts.scheme not in {"http", "https"} or not host:
+    if parts.scheme not in {"http", "https"} or not host or parts.username is not None:
         raise _refuse(url)
-    if parts.username is not None or parts.password is not None:
-        raise SpecError(
-            "--otlp takes no user and no password", hint=f'put them into {_HEADERS}="Authorization=Basic%20…"'
-        )
     path = _PATH if parts.path in {"", "/"} else urllib.parse.quote(parts.path, safe=_PLAIN)
     place = f"{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
     complete = urllib.parse.urlunsplit((parts.scheme, place, path, urllib.parse.quote(parts.query, safe=_PLAIN), ""))
@@ -107,6 +103,11 @@ def make_collector(url: str) -> Collector:
 
 
 def _refuse(url: str, detail: str = "") -> SpecError:
+    # What stands before it may be a password, also where the address cannot be taken apart.
+    if "@" in url:
+        return SpecError(
+            "--otlp takes no user and no password", hint=f'put them into {_HEADERS}="Authorization=Basic%20…"'
+        )
     return SpecError(
         f"--otlp {url}: not an address of HTTP", detail=detail, hint="for example --otlp http://localhost:4318"
     )
