@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,6 +66,23 @@ def test_the_next_to_make_a_folder_removes_the_draft_of_a_killed_one(tmp_path: P
             assert second != draft
         assert (draft / "made").is_dir(), "the draft of one that is at work stays"
     assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_folder_that_another_one_removes_before_it_is_held_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, removed = fcntl.flock, []
+
+    def lock_late(descriptor: int, operation: int) -> None:
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].rmdir()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with drafting_folder(tmp_path / "site") as draft:
+        assert (list(tmp_path.iterdir()), len(removed)) == ([draft], 1)
+        assert draft not in removed
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])

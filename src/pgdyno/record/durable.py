@@ -56,15 +56,25 @@ def drafting_folder(place: Path) -> Iterator[Path]:
         OSError: It cannot be made.
     """
     _remove_left_drafts(place, shutil.rmtree)
-    draft = _name_draft(place)
-    draft.mkdir(mode=0o700)
-    descriptor = os.open(draft, os.O_RDONLY)
+    draft, descriptor = _make_folder(place)
     try:
-        _hold(draft, descriptor)
         yield draft
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         os.close(descriptor)
+
+
+def _make_folder(place: Path) -> tuple[Path, int]:
+    """Make the draft of a folder, and return it with the descriptor that holds it."""
+    while True:
+        draft = _name_draft(place)
+        draft.mkdir(mode=0o700)
+        # Another process may take it for one that was left, until it is held.
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(draft, os.O_RDONLY)
+            if _hold(draft, descriptor):
+                return draft, descriptor
+            os.close(descriptor)
 
 
 def _name_draft(path: Path) -> Path:
