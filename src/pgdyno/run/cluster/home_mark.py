@@ -22,7 +22,9 @@ _UNMARKED = ("work", "templates", "lock")
 
 def is_made_in_home(name: str) -> bool:
     """Return whether pgdyno makes files or folders of that name in its homes."""
-    return _matches(name, (_MARK, *_USED, *_ADDED_TO))
+    # A killed pgdyno may have left the draft of a file.
+    drafts = (f".{one}.*.partial" for one in (_MARK, *_USED))
+    return _matches(name, (_MARK, *_USED, *_ADDED_TO, *drafts))
 
 
 def mark_home(root: Path) -> None:
