@@ -68,7 +68,7 @@ def disk(
         str | None,
         typer.Option(
             help="Size of the test file, such as 16GB: up to half of the free space. [default: 2GB, with --quick 512MB, but no"
-            " more than a quarter of it]",
+            " more than a quarter of the free space]",
             show_default=False,
         ),
     ] = None,
