@@ -14,6 +14,7 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -537,3 +538,52 @@ def test_a_folder_that_another_command_removes_meanwhile_is_passed_over(
     os.close(descriptor)
     assert {*looked} == {going, left}
     assert {*tmp_path.iterdir()} == {going, held}
+
+
+@pytest.mark.parametrize("instant", ["place", "folder", "holding", "held"])
+def test_a_new_folder_that_another_command_removes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    make, hold = Path.mkdir, far_run.hold
+    coming, others = [instant], []
+
+    def make_folder(folder: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        make(folder, mode, parents, exist_ok)
+        if coming == ["place"]:
+            coming.clear()
+            folder.rmdir()
+
+    def hold_folder(folder: Path, how: int) -> int | None:
+        if not coming:
+            return hold(folder, how)
+        if coming.pop() == "folder":
+            folder.rmdir()
+        descriptor = hold(folder, how)
+        assert descriptor is not None
+        others.append(descriptor)
+        if instant == "holding":
+            return hold(folder, how)
+        folder.rmdir()
+        return descriptor
+
+    monkeypatch.setattr(Path, "mkdir", make_folder)
+    monkeypatch.setattr(far_run, "hold", hold_folder)
+    link = cast("far_run.Link", None)
+    folder, held, is_new = far_run.open_folder({"folder": None}, link)
+    assert is_new
+    assert far_run.NAMES.fullmatch(folder.name)
+    assert (folder / far_run.UNKNOWN).exists()
+    assert hold(folder, fcntl.LOCK_EX) is None
+    for descriptor in (held, *others):
+        os.close(descriptor)
+
+
+def test_a_place_that_cannot_be_made_is_told_as_the_error_that_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / far_run.PLACE).touch()
+    with pytest.raises(FileExistsError) as caught:
+        far_run.open_folder({"folder": None}, cast("far_run.Link", None))
+    assert far_run.choose_hint(caught.value) == "the account needs a home folder that it can write to"

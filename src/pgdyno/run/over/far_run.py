@@ -42,9 +42,10 @@ SILENCE_S = 30
 STOPS_WITHIN_S = 180.0
 WAITS_S = 240.0
 LOOKS_EVERY_S = 0.2
+MOST_TRIES = 10
 MOST_PENDING_BYTES = 4 << 20
 PLACE = "pgdyno-on"
-# As `open_folder` names them; whatever else lies there is somebody's own.
+# As `make_folder` names them; whatever else lies there is somebody's own.
 NAMES = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9]+")
 PART = ".part"
 UNKNOWN = ".unknown"
@@ -256,17 +257,35 @@ def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int, bool]:
             for mark in (AT_HOME, UNKNOWN):
                 (folder / mark).unlink(missing_ok=True)
             return folder, held, False
-    place = Path.home() / PLACE
-    place.mkdir(mode=0o755, exist_ok=True)
-    folder = place / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder, held = make_folder(Path.home() / PLACE)
+    # With this folder in it, nobody removes the place meanwhile.
+    remove_left(folder.parent)
+    return folder, held, True
+
+
+def make_folder(place: Path) -> tuple[Path, int]:
+    """Make a new folder to work in and return it and the descriptor that holds it."""
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    tries = 0
+    while True:
+        try:
+            return hold_new(place / f"{name}{tries}")
+        except (FileNotFoundError, FileExistsError, Refusal):
+            # Another program removes the place while it is empty, or a folder that is not held yet.
+            tries += 1
+            if tries == MOST_TRIES:
+                raise
+
+
+def hold_new(folder: Path) -> tuple[Path, int]:
+    """Make a folder, mark it as unknown, and return it and the descriptor that holds it."""
+    folder.parent.mkdir(mode=0o755, exist_ok=True)
     folder.mkdir()
     held = hold(folder, fcntl.LOCK_EX)
     if held is None:
         raise Refusal("another pgdyno removes this folder there just now", str(folder), "call it again")
     (folder / UNKNOWN).touch()
-    # With this folder in it, nobody removes the place meanwhile.
-    remove_left(place)
-    return folder, held, True
+    return folder, held
 
 
 def check_room(folder: Path, size: int) -> None:
