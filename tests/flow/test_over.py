@@ -87,6 +87,11 @@ def test_of_several_places_for_a_record_the_last_one_comes_home(
     assert read_order(["bench", "--out", "first", "--out=second"], "db1").result == "second"
 
 
+def test_a_record_is_looked_for_by_the_path_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_order(["bench", "--out", "a/../second"], "db1").result == "second"
+
+
 @pytest.mark.parametrize(
     ("record", "goes_on"),
     [(None, ""), (Path("mine"), "what was finished is here; `pgdyno resume mine` continues; ")],

@@ -134,7 +134,7 @@ def refuse_options(words: Sequence[str]) -> None:
 def _find_out(words: Sequence[str]) -> str | None:
     # Of several, the command there takes the last one.
     *_, out = None, *list_option_values(words, "--out")
-    return out
+    return None if out is None else os.path.normpath(out)
 
 
 def _find_files(words: Sequence[str]) -> Mapping[str, Path]:
