@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
 
 from pgdyno.run.link import far_load
+from pgdyno.run.link.ssh import ANSWERS_WITHIN_S
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, _make_request
 from pgdyno.run.postgres.address import Address
@@ -183,7 +185,32 @@ def test_a_pgbench_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
     pgbench = write_program(tmp_path, "exec sleep 3000")
     with pytest.raises(far_load.LoadError, match="there is no pgbench that runs") as caught:
         far_load.find_pgbench(str(pgbench))
-    assert "timed out after 0.2 seconds" in caught.value.args[1]
+    assert caught.value.args[1] == f"{pgbench} does not say its version within 0.2 s"
+
+
+def test_pgbenches_that_hang_leave_time_for_one_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, works = 0.0, tmp_path / "18/pgbench"
+    for name in ("15", "16", "17", "18"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pgbench").touch()
+
+    def ask(argv: Sequence[str], *, timeout: float, **_: object) -> subprocess.CompletedProcess[bytes]:
+        nonlocal now_s
+        if argv[0] == str(works):
+            return subprocess.CompletedProcess(argv, 0, b"pgbench (PostgreSQL) 18.1")
+        now_s += timeout
+        raise subprocess.TimeoutExpired(argv, timeout)
+
+    monkeypatch.setattr(far_load.subprocess, "run", ask)
+    monkeypatch.setattr(far_load, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(far_load.shutil, "which", lambda _: None)
+    monkeypatch.setattr(far_load, "PLACES", (f"{tmp_path}/*/pgbench",))
+    assert far_load.find_pgbench(None) == (str(works), "18.1", 18)
+    assert now_s <= far_load.VERSION_WITHIN_S < ANSWERS_WITHIN_S
+    works.unlink()
+    with pytest.raises(far_load.LoadError) as caught:
+        far_load.find_pgbench(None)
+    assert caught.value.args[1].count("does not say its version within 6.7 s") == 3
 
 
 def test_a_pgbench_that_hangs_ends_with_the_program(tmp_path: Path) -> None:

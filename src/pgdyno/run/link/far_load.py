@@ -44,6 +44,7 @@ LAST_WORDS_BYTES = 1 << 18
 SWEEP_S = 0.5
 STOPPED_S = 10.0
 VERSION_WITHIN_S = 20.0
+"""For all programs together: who asks from the other end waits 30 s."""
 CONNECTS_WITHIN_S = 60.0
 PLACES = ("/usr/lib/postgresql/*/bin/pgbench", "/usr/pgsql-*/bin/pgbench", "/usr/local/pgsql/bin/pgbench")
 PR_SET_PDEATHSIG = 1
@@ -86,8 +87,11 @@ def find_pgbench(named: str | None) -> tuple[str, str, int]:
     paths = [named] if named else [path for path in [shutil.which("pgbench")] if path]
     if not named:
         paths += [path for pattern in PLACES for path in glob.glob(pattern)]  # noqa: PTH207
-    found, said = [], ""
-    for path in paths:
+    found, said = [], []
+    until_s = time.monotonic() + VERSION_WITHIN_S
+    for number, path in enumerate(paths):
+        # One that hangs leaves time for those after it.
+        within_s = (until_s - time.monotonic()) / (len(paths) - number)
         try:
             done = subprocess.run(
                 [path, "--version"],
@@ -95,20 +99,25 @@ def find_pgbench(named: str | None) -> tuple[str, str, int]:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=VERSION_WITHIN_S,
+                timeout=within_s,
                 preexec_fn=die_with_parent,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as exc:
-            said = str(exc)
+        except subprocess.TimeoutExpired:
+            said.append(f"{path} does not say its version within {within_s:.1f} s")
             continue
-        said = done.stdout.decode(errors="replace").strip()
-        match = re.match(r"pgbench \(PostgreSQL\) ((\d+)\S*)", said)
+        except OSError as exc:
+            said.append(str(exc))
+            continue
+        text = done.stdout.decode(errors="replace").strip()
+        match = re.match(r"pgbench \(PostgreSQL\) ((\d+)\S*)", text)
         if match and done.returncode == 0:
             found.append((int(match.group(2)), path, match.group(1)))
+        else:
+            said.append(f"{path}: {text}")
     if not found:
         hint = "install postgresql-client and postgresql-contrib there, or name one with pgbench = in its [hosts] table"
-        raise LoadError("there is no pgbench that runs", said, hint)
+        raise LoadError("there is no pgbench that runs", "; ".join(said), hint)
     major, path, version = max(found, key=lambda one: one[0])
     if major < LEAST_VERSION:
         raise LoadError(
