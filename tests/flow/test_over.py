@@ -9,7 +9,7 @@ import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.flow.far_order import make_entry, read_order
-from pgdyno.flow.over import _check_not_killed, _Run, _write_stub
+from pgdyno.flow.over import _check_not_killed, _keep_own, _Run, _write_stub
 from pgdyno.record.far import FarRecord
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.over.command import Order
@@ -90,6 +90,34 @@ def test_of_several_places_for_a_record_the_last_one_comes_home(
 def test_a_record_is_looked_for_by_the_path_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert read_order(["bench", "--out", "a/../second"], "db1").result == "second"
+
+
+def test_what_was_added_at_the_top_of_a_record_is_kept_but_no_report_of_an_earlier_state(tmp_path: Path) -> None:
+    home, new = tmp_path / "home", tmp_path / "new"
+    for name in (
+        "confirmations.json",
+        "record.json",
+        "report.html",
+        "report.md",
+        "report.json",
+        "notes/mine.txt",
+        ".lock",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("here")
+    (home / "elsewhere").symlink_to("/nowhere")
+    new.mkdir()
+    for name in ("confirmations.json", "record.json", "report.md"):
+        (new / name).write_text("from there")
+    _keep_own(home, new)
+    texts = {str(path.relative_to(new)): path.read_text() for path in new.rglob("*") if path.is_file()}
+    assert texts == {
+        "confirmations.json": "here",
+        "notes/mine.txt": "here",
+        "record.json": "from there",
+        "report.md": "from there",
+    }
+    assert (new / "elsewhere").is_symlink()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from pgdyno.record.confirmation import CONFIRMATIONS_FILE
 from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.durable import put_in_place, write_durably
 from pgdyno.record.far import FAR_FILE, FarRecord, write_far
-from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
+from pgdyno.record.store import HTML_FILE, JSON_FILE, MARKDOWN_FILE, RECORD_FILE, STUDY_FILE, RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.format import format_bytes
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
@@ -30,6 +30,7 @@ from pgdyno.spec.hosts import HostEntry
 
 _NOT_BEGUN = "nothing has begun there: call it again"
 _BRINGING = ".bringing-"
+_REPORTS = (HTML_FILE, MARKDOWN_FILE, JSON_FILE)
 _CARRYING_S = 30.0
 # Less than this is sent within a second or two.
 _LITTLE_BYTES = 16 << 20
@@ -289,10 +290,13 @@ def _bring_home(command: FarCommand, home: Path, note: FarRecord) -> None:
 
 
 def _keep_own(home: Path, new: Path) -> None:
-    """Copy what was added to a record here: the list of experiments that confirm it, and whatever the user put there."""
+    """Copy what was added at the top of a record here: the list of confirmations, and what has a name that the new record lacks."""
     for path in home.iterdir():
-        # The list is only added to here. Locks and drafts are of running processes.
-        if path.name.startswith(".") or (path.name != CONFIRMATIONS_FILE and (new / path.name).exists()):
+        # Locks and drafts are of running processes, and a report that did not come home is of an earlier state.
+        if path.name.startswith(".") or path.name in _REPORTS:
+            continue
+        # The list is only added to here.
+        if path.name != CONFIRMATIONS_FILE and (new / path.name).exists():
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.copytree(path, new / path.name, symlinks=True)
