@@ -17,6 +17,11 @@ WRITING = (
     "ALTER /* x */ SYSTEM SET work_mem = '5MB'",
     "ALTER -- x\nSYSTEM SET work_mem = '5MB'",
     "BEGIN READ/* /* x */ */WRITE",
+    "BEGIN READ /* a /* b */ c */ WRITE",
+    "BEGIN READ -- /*\n/* -- */ WRITE",
+    "BEGIN READ /* READ -- */\n/* READ */ -- READ\nWRITE",
+    "/* READ -- */\nBEGIN READ WRITE",
+    f"{'READ /* ' * 3000} {'*/' * 3000} WRITE",
     "SELECT $$--$$; BEGIN READ WRITE",
     "SELECT E'it\\'s', '--'; ALTER SYSTEM SET work_mem = '5MB'",
     "SELECT $$/*$$; BEGIN READ WRITE; SELECT $$*/$$",
@@ -27,6 +32,10 @@ READING = (
     "-- reads, and writes nothing",
     "BEGIN READ ONLY; SELECT 'write'",
     f"-- READ {'-' * 200}",
+    "READ /* " * 3000,
+    "SELECT 1 AS read /* a /* b */ c */, 2 AS write",
+    "SELECT 1 AS read; -- WRITE",
+    "-- what it may read */ write",
 )
 
 

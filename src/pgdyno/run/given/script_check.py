@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import LiteralString
@@ -26,14 +26,10 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 
-# A comment has its end of line in it: a line of dashes could else be divided in more ways than can ever be tried.
-_BETWEEN = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|\*/)+"
-# What takes back that a session only reads, or changes the server all the same. Comments are searched, too: where they begin and end
-# depends on dollar quotes, escapes and settings.
-_WRITES = re.compile(
-    rf"\bREAD{_BETWEEN}WRITE\b|\btransaction_read_only\b|\bdefault_transaction_read_only\b|\bALTER{_BETWEEN}SYSTEM\b",
-    re.IGNORECASE,
-)
+# What takes back that a session only reads, or changes the server all the same.
+_WRITING_WORDS = ("transaction_read_only", "default_transaction_read_only")
+_WRITING_PAIRS = (("read", "write"), ("alter", "system"))
+_PARTS = re.compile(r"/\*|\*/|--|\n|\w+|\S")
 _ALLOW_WRITES = (
     "the database {name} is only read, and nothing was measured: `--allow writes={name}` lets the load write there, "
     "and nothing puts it back"
@@ -201,13 +197,46 @@ def _refuse_writing(script: str, database: str) -> None:
         text = Path(script).read_text(errors="replace")
     except OSError as exc:
         raise SpecError(f"cannot read script file {script}", detail=why(exc)) from exc
-    found = _WRITES.search(text)
-    if found is not None:
+    parts = _PARTS.findall(text.lower())
+    said = [word for word in _WRITING_WORDS if word in parts]
+    said += [f"{first} {second}".upper() for first, second in _WRITING_PAIRS if _has_pair(parts, first, second)]
+    if said:
         raise SpecError(
             f"script {script} may write",
-            detail=f"it says {' '.join(found[0].split())}, and comments count, too",
+            detail=f"it says {said[0]}, and comments count, too",
             hint=_ALLOW_WRITES.format(name=database),
         )
+
+
+def _has_pair(parts: Iterable[str], first: str, second: str) -> bool:
+    """Return whether a word follows another one, with only white space and comments in between.
+
+    Words in comments are searched, too: where comments begin and end depends on dollar quotes, escapes and settings.
+    """
+    depth, is_in_line = 0, False
+    # How deep block comments are nested where the second word is looked for. Source: PostgreSQL's documentation, 4.1.5 Comments.
+    awaited: list[int] = []
+    for part in parts:
+        is_next = awaited[-1:] == [depth]
+        if is_next and part == second:
+            return True
+        if part == "/*":
+            depth += 1
+            continue
+        if part == "\n":
+            if is_in_line and not is_next:
+                awaited.append(depth)
+            is_in_line = False
+            continue
+        if is_next:
+            awaited.pop()
+        if part == "*/":
+            depth -= 1
+        elif part == "--":
+            is_in_line = is_in_line or is_next
+        elif part == first:
+            awaited.append(depth)
+    return False
 
 
 def _hint(script: str, error: StepFailedError, read_only: Address | None) -> str:
