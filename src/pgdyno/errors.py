@@ -84,7 +84,11 @@ class HostError(PgdynoError):
     exit_code = ExitCode.HOST
 
 
-class ShortPoolError(HostError):
+class RefusedValueError(HostError):
+    """The kernel does not take a value of one of its settings."""
+
+
+class ShortPoolError(RefusedValueError):
     """The kernel made fewer huge pages than were asked for; how many it can make changes with what is in memory.
 
     Args:

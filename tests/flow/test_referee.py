@@ -20,7 +20,7 @@ from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.runner import TrialRunner
 from pgdyno.conduct.sequential import SequentialComparison
-from pgdyno.errors import HostError, StepFailedError
+from pgdyno.errors import HostError, RefusedValueError, StepFailedError
 from pgdyno.plan.plan import Machine, PlannedTrial, Step, count_planned_rounds, plan_study
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.transactions.slices import SliceLoad
@@ -483,11 +483,22 @@ class Refusing(TrialRunner):
         self._sequential.take(build_data(trial))
 
 
-@pytest.mark.parametrize("sysctl", [{}, {"vm.swappiness": 10}])
-def test_what_the_machine_refuses_ends_the_study_unless_a_variant_changes_the_kernel(
-    tmp_path: Path, sysctl: dict[str, int]
+@pytest.mark.parametrize(
+    "error",
+    [
+        HostError("the server holds too much data"),
+        HostError("another pgdyno on this kernel is changing vm.swappiness"),
+        RefusedValueError("the kernel did not take vm.swappiness = 300"),
+    ],
+    ids=str,
+)
+def test_what_the_machine_refuses_ends_the_study_unless_it_is_a_variants_value(
+    tmp_path: Path, error: HostError
 ) -> None:
-    variants = [{"name": "A"}, *({"name": name, "sysctl": sysctl, "settings": {"commit_delay": 9}} for name in "BC")]
+    variants = [
+        {"name": "A"},
+        *({"name": name, "sysctl": {"vm.swappiness": value}} for name, value in (("B", 1), ("C", 2))),
+    ]
     record, ui = build_record("paired", variant=variants), Listening()
     store, referee = RecordStore(tmp_path / "record"), build_referee(record)
     store.create(record, study_toml="")
@@ -495,10 +506,11 @@ def test_what_the_machine_refuses_ends_the_study_unless_a_variant_changes_the_ke
     runner = Refusing(
         store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
     )
-    runner.error = HostError("the server holds too much data")
+    runner.error = error
     with pytest.raises(HostError):
         runner.run()
-    assert any("is given up, the others go on" in words for words in ui.said) is bool(sysctl)
+    is_own = isinstance(error, RefusedValueError)
+    assert any("is given up, the others go on" in words for words in ui.said) is is_own
 
 
 def test_a_comparison_that_gave_a_variant_up_is_not_finished(tmp_path: Path) -> None:

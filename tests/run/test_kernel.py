@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.errors import HostError, ShortPoolError, SpecError
+from pgdyno.errors import HostError, RefusedValueError, ShortPoolError, SpecError
 from pgdyno.run.change import sysctl
 from pgdyno.run.change.changes import ChangeKind, UndoOutcome, begin_change
 from pgdyno.run.change.journal import Journal
@@ -169,7 +169,7 @@ class TestRefusals:
     def test_a_value_the_kernel_takes_differently(self, network: None, journal: Journal, value: str) -> None:
         before = read_sysctl(SETTING)
         with (
-            pytest.raises(HostError, match="did not take") as caught,
+            pytest.raises(RefusedValueError, match="did not take") as caught,
             changed_sysctls({SETTING: value}, journal=journal),
         ):
             pytest.fail("went on")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, RefusedValueError, SpecError
 from pgdyno.run.change import sysfs
+from pgdyno.run.change.pseudo_file import write_value
 from pgdyno.run.change.sysfs import check_sysfs, read_value, reset_with, write_values
 from tests.applying import SYSFS, needs_loop
 from tests.sysctls import needs_proc_sys
@@ -68,8 +69,13 @@ def test_refusals(tree: Path, name: str, value: str, words: str) -> None:
 
 def test_a_value_that_is_taken_differently(tree: Path) -> None:
     # A plain file keeps the blank that the kernel would not.
-    with pytest.raises(HostError, match="did not take"):
+    with pytest.raises(RefusedValueError, match="did not take"):
         write_values({f"{QUEUE}/read_ahead_kb": "256 \n1"} | {f"{QUEUE}/nr_requests": " 7"})
+
+
+def test_a_value_that_cannot_be_written() -> None:
+    with pytest.raises(RefusedValueError, match="cannot set a setting to 1"):
+        write_value(Path("/dev/full"), "1", name="a setting")
 
 
 @needs_loop

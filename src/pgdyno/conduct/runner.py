@@ -25,7 +25,7 @@ from pgdyno.conduct.sequential import SequentialComparison, describe_state
 from pgdyno.conduct.short_pool import is_derived
 from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_open_trials, tell_failure, trial_step
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import HostError, PgdynoError, ShortPoolError
+from pgdyno.errors import HostError, PgdynoError, RefusedValueError, ShortPoolError
 from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.plan.extra_rounds import Pace, add_rounds
 from pgdyno.plan.parts import find_least_rounds
@@ -291,7 +291,7 @@ class TrialRunner:
         if variant == self._experiment.reference.name or self._suspects:
             raise error
         # A bound on what a study may write, or another pgdyno, is no variant's fault; what the kernel refuses is.
-        if isinstance(error, HostError) and not self._experiment.find_variant(variant).sysctl:
+        if isinstance(error, HostError) and not isinstance(error, RefusedValueError):
             raise error
         # Huge pages that pgdyno derived are short for every variant that has them.
         if isinstance(error, ShortPoolError) and is_derived(error, self._record.tuned):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, RefusedValueError, SpecError
 from pgdyno.facts.mount_options import BARRIER, NO_BARRIER, split_mount_name
 from pgdyno.run.host.facts import read_mount_words
 
@@ -145,14 +145,17 @@ def write_values(expected: Mapping[str, str]) -> None:
 
     Raises:
         SpecError: The kernel refuses an option.
-        HostError: The file system cannot be remounted, or the kernel took an option differently.
+        RefusedValueError: The file system cannot be remounted, or the kernel took an option differently.
+        HostError: Nothing is mounted there.
     """
     for name, value in expected.items():
         if read_value(name) != value:
             _remount(name, value)
     for name, value in expected.items():
         if (found := read_value(name)) != value:
-            raise HostError(f"the kernel did not take {name} = {value}", detail=f"it is {found} after the remount")
+            raise RefusedValueError(
+                f"the kernel did not take {name} = {value}", detail=f"it is {found} after the remount"
+            )
 
 
 def _remount(name: str, value: str) -> None:
@@ -179,7 +182,7 @@ def _remount(name: str, value: str) -> None:
     code = ctypes.get_errno()
     if code == errno.EINVAL:
         raise SpecError(f"the kernel refuses {name} = {value}", detail=os.strerror(code))
-    raise HostError(f"cannot remount {folder}", detail=os.strerror(code))
+    raise RefusedValueError(f"cannot remount {folder}", detail=os.strerror(code))
 
 
 def _check_value(name: str, option: str, value: str) -> None:

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import RefusedValueError, SpecError
 
 
 def write_value(path: Path, value: str, *, name: str) -> None:
@@ -14,7 +14,7 @@ def write_value(path: Path, value: str, *, name: str) -> None:
 
     Raises:
         SpecError: The kernel refuses the value.
-        HostError: The value cannot be written.
+        RefusedValueError: The value cannot be written.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY)
@@ -26,4 +26,4 @@ def write_value(path: Path, value: str, *, name: str) -> None:
     except OSError as exc:
         if exc.errno in {errno.EINVAL, errno.ERANGE}:
             raise SpecError(f"the kernel refuses {name} = {value}", detail=str(exc)) from exc
-        raise HostError(f"cannot set {name} to {value}", detail=str(exc)) from exc
+        raise RefusedValueError(f"cannot set {name} to {value}", detail=str(exc)) from exc

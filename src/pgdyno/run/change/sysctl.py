@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pgdyno.errors import HostError, ShortPoolError, SpecError, did_you_mean
+from pgdyno.errors import HostError, RefusedValueError, ShortPoolError, SpecError, did_you_mean
 from pgdyno.run.change.pseudo_file import write_value
 from pgdyno.run.host.tree import swap_dots
 
@@ -122,7 +122,7 @@ def write_values(expected: Mapping[str, str]) -> None:
     Raises:
         SpecError: The kernel refuses a value.
         ShortPoolError: The kernel made fewer huge pages.
-        HostError: A value cannot be written, or the kernel took it differently.
+        RefusedValueError: A value cannot be written, or the kernel took it differently.
     """
     for pair in _PAIRS:
         if all(expected.get(name) == UNUSED for name in pair):
@@ -138,7 +138,7 @@ def write_values(expected: Mapping[str, str]) -> None:
         if (found := read_value(name)) != value:
             if name in _POOLS and value.isdigit() and int(found) < int(value):
                 raise ShortPoolError(name, asked=int(value), made=int(found))
-            raise HostError(
+            raise RefusedValueError(
                 f"the kernel did not take {name} = {value}",
                 detail=f"it is {found} after setting it",
                 hint="ask for a value that the kernel takes as it is",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, RefusedValueError, SpecError
 from pgdyno.run.change.pseudo_file import write_value
 
 ROOT = Path("/sys")
@@ -112,11 +112,13 @@ def write_values(expected: Mapping[str, str]) -> None:
 
     Raises:
         SpecError: The kernel refuses a value.
-        HostError: A value cannot be written, or the kernel took it differently.
+        RefusedValueError: A value cannot be written, or the kernel took it differently.
     """
     for name, value in sorted(expected.items(), key=lambda item: not _SCHEDULER.fullmatch(item[0])):
         if read_value(name) != value:
             write_value(ROOT / name, value, name=f"/sys/{name}")
     for name, value in expected.items():
         if (found := read_value(name)) != value:
-            raise HostError(f"the kernel did not take /sys/{name} = {value}", detail=f"it is {found} after setting it")
+            raise RefusedValueError(
+                f"the kernel did not take /sys/{name} = {value}", detail=f"it is {found} after setting it"
+            )
