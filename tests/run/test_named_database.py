@@ -9,6 +9,9 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.record.samples.pings import PING, PINGS_FILE
+from pgdyno.record.types import why_missing
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.bounds import bound_wal
 from pgdyno.run.given.database import check_named, create_database, drop_database, note_loaded
@@ -16,6 +19,9 @@ from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.named_database import NamedDatabaseUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.trial import run_trial
+from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.read import make_study
 from pgdyno.spec.study import CacheState, DataSpec
 from tests.rows import check_rows
 from tests.run.test_given_server import dsn, make_server
@@ -167,3 +173,53 @@ def test_sessions_that_cannot_be_kept_from_writing(cluster: Cluster) -> None:
         elsewhere = msgspec.structs.replace(address, user="nobody")
         with pytest.raises(StepFailedError, match="cannot connect"):
             name_database(cluster, elsewhere).check_guard()
+
+
+def make_stage(cluster: Cluster, address: Address, folder: Path, pool: Path) -> TrialStage:
+    (folder / "read.sql").write_text("SELECT * FROM public.kept;\n")
+    raw: dict[str, object] = {
+        "server": {"kind": "given", "dsn": dsn(cluster.root)},
+        "data": {"database": "app"},
+        "workload": [{"name": "read", "scripts": ["read.sql"], "clients": 6, "threads": 1}],
+        "trials": {"duration": "1s", "warm_up": "0s"},
+        "poolers": {"pool": {"dsn": dsn(pool)}},
+        "variant": [{"endpoint": "primary"}, {"endpoint": "pool"}],
+    }
+    study = make_study(raw, source="test", folder=folder)
+    machine = Machine(version_major=cluster.version_major, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+    server = name_database(cluster, address, may_write=True)
+    return TrialStage(
+        server=server,
+        generator=server._generator,
+        dataset=server.load(study.data, 1, settings={}, output_dir=folder, on_activity=lambda _: None),
+        study=study,
+        plan=plan_study(study, machine),
+        settings={},
+        cpu_count=2.0,
+    )
+
+
+def test_no_ping_waits_in_the_pool_of_the_load(cluster: Cluster, tmp_path: Path) -> None:
+    missing = {}
+    with (
+        pooling(cluster, mode="transaction", database="*", more="default_pool_size = 2") as pool,
+        open_access(dsn(pool)) as way,
+        open_access(dsn(cluster.root)) as address,
+    ):
+        stage = make_stage(cluster, address, tmp_path, pool)
+        assert isinstance(stage.server, NamedDatabaseUnderTest)
+        stage.server.poolers = {"pool": way}
+        for trial in stage.plan.trials[:2]:
+            endpoint, folder = stage.plan.find_load(trial).endpoint, tmp_path / str(trial.number)
+            folder.mkdir()
+            short = msgspec.structs.replace(trial, duration_s=1.0)
+            outcome = run_trial(stage, short, folder=folder, on_activity=lambda _: None, on_load=lambda _: None)
+            assert outcome.error is None
+            missing[endpoint] = why_missing(outcome.record.gaps, PING)
+            assert (folder / PINGS_FILE).exists() is (missing[endpoint] is None)
+        # A string may lead through a pooler itself, to this database or to another one with a pool of its own.
+        for dbname in ("app", "postgres"):
+            between = msgspec.structs.replace(address, side_dbname=dbname)
+            missing[dbname] = why_missing(name_database(cluster, between, may_write=True).unseen, PING)
+    shared = "a ping would wait for a server connection in the same pool as the load's clients"
+    assert missing == {"primary": None, "pool": shared, "app": shared, "postgres": None}

@@ -68,13 +68,13 @@ def measure_load(
     stream = start_log(stage, trial, seen, folder=folder)
     with contextlib.closing(stream):
         run = make_measured_run(stage, trial, seen, stream, duration_s=trial.duration_s)
-        left_out = frozenset(gap.source for gap in stage.server.unseen)
+        unseen = stage.server.unseen
         hosts = stage.plan.find_load(trial).count_hosts(len(stage.load_links))
         samplers = Samplers(
             directory=folder,
             address=stage.server.address,
             loaded=[one.address for one in stage.servers_of(trial)],
-            left_out=left_out,
+            left_out=frozenset(gap.source for gap in unseen),
             # Between a server of pgdyno's own and its load there is no network, and one machine has both.
             is_elsewhere=stage.server.pid is None,
             watches_standbys=bool(stage.server.standby_processes),
@@ -106,7 +106,7 @@ def measure_load(
         finally:
             sampled = (Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps)
             # The sampler and who reads counters before and after may be refused the same.
-            seen.gaps = tuple(dict.fromkeys([*seen.gaps, *sampled, *log_gaps]))
+            seen.gaps = tuple(dict.fromkeys([*seen.gaps, *unseen, *sampled, *log_gaps]))
 
 
 def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> TransactionLog:

@@ -12,7 +12,8 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.types import PlannedPooler
-from pgdyno.record.types import Dataset, ServerFacts
+from pgdyno.record.samples.pings import PING
+from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.given.access import with_settings
 from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.lock import StudyLock
@@ -28,6 +29,9 @@ from pgdyno.spec.table import CacheState, SettingValue
 _READ_ONLY: Mapping[str, SettingValue] = {"default_transaction_read_only": "on"}
 # A function that somebody else made there does not run in pgdyno's own queries.
 _CAREFUL: Mapping[str, SettingValue] = {"search_path": "pg_catalog"}
+_NOT_PINGED = Gap(
+    source=PING, reason="a ping would wait for a server connection in the same pool as the load's clients"
+)
 
 
 class NamedDatabaseUnderTest(GivenServerUnderTest):
@@ -76,6 +80,13 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
     def direct_address(self) -> Address:
         """Where the load reaches it without a pooler; of two options of one name the last counts."""
         return with_settings(with_settings(self._named, self._settings), self._guard)
+
+    @property
+    def unseen(self) -> tuple[Gap, ...]:
+        """What cannot be observed in any trial, or while it runs in that one: poolers have a pool for each database and user."""
+        is_between = self._lock is None and self._named.dbname == self._aside.side_dbname
+        is_shared = self._endpoint is not None or is_between
+        return (*super().unseen, *([_NOT_PINGED] if is_shared else []))
 
     def check_guard(self) -> None:
         """Make sure that sessions are what they ask to be.

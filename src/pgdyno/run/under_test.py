@@ -130,7 +130,7 @@ class ServerUnderTest(Protocol):
 
     @property
     def unseen(self) -> tuple[Gap, ...]:
-        """What no trial on it can observe."""
+        """What trials on it cannot observe; while it runs, also what the load's way to it does not allow."""
         ...
 
     @property

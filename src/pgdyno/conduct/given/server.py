@@ -175,12 +175,10 @@ def ready_server(dsn: str, *, study: Study, allowed: Allowed, ui: Ui) -> Iterato
                 )
                 ready = msgspec.structs.replace(ready, load=load, load_host=load.least)
             ways = stack.enter_context(open_poolers(study.poolers, address))
-            if (named := data.database) is not None:
-                # A pooler may have each database in another server.
-                ways = {
-                    name: msgspec.structs.replace(way, dbname=named, side_dbname=named) for name, way in ways.items()
-                }
             if ready.load is not None:
+                if data.database is not None:
+                    # A pooler may have each database in another server.
+                    ways = {name: msgspec.structs.replace(way, dbname=data.database) for name, way in ways.items()}
                 local = ready.generator
                 check_pooler_ways(ready.load, ways, server=address, local=local, user=local.user, ui=ui)
             ready.under_test.poolers = ways

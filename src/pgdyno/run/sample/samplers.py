@@ -81,7 +81,7 @@ class Samplers:
         address: The server, and in `dbname` the database whose counters are read.
         loaded: The servers that the load connects to, whose counters are added up; empty if that is the server alone.
         interval_s: The seconds between samples.
-        left_out: `OS`, `SERVER` or both, which are not sampled.
+        left_out: Those of `OS`, `SERVER` and `PING` that do not run.
         is_elsewhere: Whether the server is a given one: then this machine is sampled as the load's alone, and empty
             statements are timed on the load's way to the server.
         watches_standbys: Whether to sample how far the server's standbys lag.
@@ -143,7 +143,7 @@ class Samplers:
         if SERVER not in self._left_out:
             self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE, self._address)
         # From here to the server is not the way of a load from elsewhere.
-        if self._is_elsewhere and not self._load_links:
+        if self._is_elsewhere and not self._load_links and PING not in self._left_out:
             way = self._console or self._address
             self._ping = self._connect_child(PING, self._ping_argv(way), PINGS_FILE, way)
         if self._console is not None:
