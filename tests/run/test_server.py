@@ -18,6 +18,7 @@ import pytest
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.home_mark import mark_home
 from pgdyno.run.cluster.server import Server, psql_command
 from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
@@ -434,6 +435,7 @@ def test_a_home_that_cannot_be() -> None:
                 pass
             assert not root.exists()
     with reachable_folder() as folder:
+        mark_home(folder)
         (folder / "lock").mkdir()
         with pytest.raises(HostError, match="cannot lock"), open_home(folder, find_server_user()):
             pass
