@@ -211,8 +211,7 @@ def test_the_page_shows_a_hostile_record_on_a_phone_and_runs_nothing_of_it(brows
     opened = listen(0)
     with serving(opened, token="t", html=page.html, policy=page.policy, updates=updates):
         address = f"http://{HOST}:{opened.getsockname()[1]}/t/"
-        browser.requests.clear()
-        browser.complaints.clear()
+        browser.leave()
         browser.view(width=375, scheme="dark")
         browser.call("Page.navigate", url=address)
         browser.wait_for("document.documentElement?.dataset.answers !== undefined", bool)

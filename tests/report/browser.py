@@ -87,6 +87,13 @@ class Browser(AbstractContextManager["Browser"]):
         self.call("Page.navigate", url=path.as_uri())
         self.wait_for("document.documentElement?.dataset.drawn !== undefined", bool)
 
+    def leave(self) -> None:
+        """Show an empty page, and forget what was asked for: a live page whose server is gone asks for it again and again."""
+        self.call("Page.navigate", url="about:blank")
+        self.wait_for("location.href", lambda address: address == "about:blank")
+        self.requests.clear()
+        self.complaints.clear()
+
     def view(self, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
         """Give the window another size, or its reader another taste; a page that is shown stays."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
