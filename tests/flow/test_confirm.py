@@ -31,18 +31,23 @@ from tests.given import SERVER, give
 from tests.records import WRITING, copy_record, edit
 
 
-def test_a_command_of_the_machine_there_need_not_exist_here(tmp_path: Path) -> None:
-    store = RecordStore(copy_record(tmp_path / "mine"))
-    study = store.path / "study.toml"
-    command = 'restore = "command"\nrestore_command = "/of/that/machine/restore it"\n'
-    study.write_text(study.read_text().replace("[data]\n", f"[data]\n{command}"))
-    subject = Subject(
+def ask_mode(store: RecordStore) -> Subject:
+    """Return the question of the query mode on a record's first load."""
+    return Subject(
         workload=compose_report(store).report.analysis.workloads[0],
         resource="CPU",
         variant=None,
         intervention=Intervention(varied="mode", levels=("prepared", "simple"), expects=VerdictKind.SLOWER, why=""),
         least_ratio=0.0,
     )
+
+
+def test_a_command_of_the_machine_there_need_not_exist_here(tmp_path: Path) -> None:
+    store = RecordStore(copy_record(tmp_path / "mine"))
+    study = store.path / "study.toml"
+    command = 'restore = "command"\nrestore_command = "/of/that/machine/restore it"\n'
+    study.write_text(study.read_text().replace("[data]\n", f"[data]\n{command}"))
+    subject = ask_mode(store)
     wishes = ConfirmOptions(minutes=None, duration=None)
     with pytest.raises(SpecError, match="there is no program /of/that/machine/restore"):
         _compose(store, subject, wishes)
@@ -140,13 +145,7 @@ def test_the_experiment_runs_by_the_python_that_the_study_names_there(
         copy_record(tmp_path / "mine", study=lambda told: told["study"].update(hosts={"server": named}))
     )
     record = store.read_record()
-    subject = Subject(
-        workload=compose_report(store).report.analysis.workloads[0],
-        resource="CPU",
-        variant=None,
-        intervention=Intervention(varied="mode", levels=("prepared", "simple"), expects=VerdictKind.SLOWER, why=""),
-        least_ratio=0.0,
-    )
+    subject = ask_mode(store)
     wishes = ConfirmOptions(minutes=None, duration=None)
     study, place = _compose(store, subject, wishes), Workspace.make(home=tmp_path, out=None, run_as=None)
     asked = Experiment(store, record, subject, study, place, tmp_path / "out")

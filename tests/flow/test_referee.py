@@ -20,7 +20,7 @@ from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.runner import TrialRunner
 from pgdyno.conduct.sequential import SequentialComparison
-from pgdyno.errors import HostError, RefusedValueError, StepFailedError
+from pgdyno.errors import HostError, PgdynoError, RefusedValueError, StepFailedError
 from pgdyno.plan.plan import Machine, PlannedTrial, Step, count_planned_rounds, plan_study
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.transactions.slices import SliceLoad
@@ -442,37 +442,44 @@ def play(
     return referee, ui.said
 
 
-class Failing(TrialRunner):
-    """Runs no block: each fails with the same error while variant B is in force."""
+class Erring(TrialRunner):
+    """Runs no trial: it has the same error for all that fail."""
 
-    error: StepFailedError
+    error: PgdynoError
+
+
+class Failing(Erring):
+    """Runs no block: each fails with the error while variant B is in force."""
 
     def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
         return TrialOutcome(record=build_data(trial).record, error=self.error, tps=None, latency_ms=None), "B"
+
+
+def fail(
+    kind: type[Erring], folder: Path, record: StudyRecord, error: PgdynoError
+) -> tuple[SequentialComparison, list[str]]:
+    """Run a record's trials, which fail, until that ends the study; gives the comparison and what the user is told."""
+    store, referee, ui = RecordStore(folder), build_referee(record), Listening()
+    store.create(record, study_toml="")
+    assert record.plan.experiment is not None
+    runner = kind(store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui)
+    runner.error = error
+    with pytest.raises(type(error)):
+        runner.run()
+    return referee, ui.said
 
 
 @pytest.mark.parametrize(
     ("error", "is_own"), [(StepFailedError("pgbench failed"), True), (LostLogError("its reader has ended"), False)]
 )
 def test_a_variant_is_given_up_for_its_own_failures_alone(tmp_path: Path, error: StepFailedError, is_own: bool) -> None:
-    record, ui = build_record("switchback", "A", "B", "C"), Listening()
-    store, referee = RecordStore(tmp_path / "record"), build_referee(record)
-    store.create(record, study_toml="")
-    assert record.plan.experiment is not None
-    runner = Failing(
-        store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
-    )
-    runner.error = error
-    with pytest.raises(type(error)):
-        runner.run()
-    assert any(words.startswith("B is given up, the others go on") for words in ui.said) is is_own
+    referee, said = fail(Failing, tmp_path / "record", build_record("switchback", "A", "B", "C"), error)
+    assert any(words.startswith("B is given up, the others go on") for words in said) is is_own
     assert referee.undecided("tpcb-like") == (("C",) if is_own else ("B", "C"))
 
 
-class Refusing(TrialRunner):
-    """Takes the trials of the reference, and has the others refused with the same error."""
-
-    error: HostError
+class Refusing(Erring):
+    """Takes the trials of the reference, and has the others refused with the error."""
 
     def _try_single(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
         (variant,) = trial.variants
@@ -499,18 +506,9 @@ def test_what_the_machine_refuses_ends_the_study_unless_it_is_a_variants_value(
         {"name": "A"},
         *({"name": name, "sysctl": {"vm.swappiness": value}} for name, value in (("B", 1), ("C", 2))),
     ]
-    record, ui = build_record("paired", variant=variants), Listening()
-    store, referee = RecordStore(tmp_path / "record"), build_referee(record)
-    store.create(record, study_toml="")
-    assert record.plan.experiment is not None
-    runner = Refusing(
-        store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
-    )
-    runner.error = error
-    with pytest.raises(HostError):
-        runner.run()
+    _, said = fail(Refusing, tmp_path / "record", build_record("paired", variant=variants), error)
     is_own = isinstance(error, RefusedValueError)
-    assert any("is given up, the others go on" in words for words in ui.said) is is_own
+    assert any("is given up, the others go on" in words for words in said) is is_own
 
 
 def test_a_comparison_that_gave_a_variant_up_is_not_finished(tmp_path: Path) -> None:
