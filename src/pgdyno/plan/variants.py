@@ -215,7 +215,7 @@ def _count_most(study: Study, left_out: frozenset[str]) -> int:
     if study.scaling is None:
         return most
     swept = VariantSpec(clients=study.scaling.clients[-1])
-    return max(most, *(count(one, swept) for one in study.workload if study.scaling.workload in (None, one.name)))
+    return max([most, *(count(one, swept) for one in study.workload if study.scaling.workload in (None, one.name))])
 
 
 def most_clients_each(study: Study) -> int:

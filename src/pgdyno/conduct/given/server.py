@@ -94,7 +94,7 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
             withheld_settings=self.under_test.find_withheld(),
             live_obstacle=_POOLED if self.seen.has_pooled_transactions else None,
             shared_buffers_bytes=self.shared_buffers_bytes,
-            free_connections=None if self.seen.has_pooled_transactions else self.seen.free_connections,
+            free_connections=self.seen.connections_for_clients,
             has_pooled_sessions=self.seen.pooler is not None and not self.seen.has_pooled_transactions,
         )
 

@@ -168,7 +168,7 @@ def _need(server: GivenServer, name: str, *, rule: str, claim: str, why: str) ->
 
 
 def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
-    free = None if server.has_pooled_transactions else server.free_connections
+    free = server.connections_for_clients
     if free is not None and free < clients + SPARE_CONNECTIONS:
         yield Finding(
             rule=_CONNECTIONS,

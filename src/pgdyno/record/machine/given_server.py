@@ -90,6 +90,11 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """The platform and compiler that its version() names; None if it was not asked."""
 
     @property
+    def connections_for_clients(self) -> int | None:
+        """How many more clients may connect; None if that could not be read, or if they share the server connections of a pooler."""
+        return None if self.has_pooled_transactions else self.free_connections
+
+    @property
     def address(self) -> str:
         """Where it listens, as people write it."""
         return write_address(self.host, self.port)
