@@ -53,9 +53,9 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
     """TPS of one trial.
 
     `from_epoch_s` and `until_epoch_s` bound the steady part, in whole seconds since the Unix epoch; `latency` holds its
-    transactions, and those that ended later, before `latency_until_epoch_s`, or all of them if that is None. The bounds are None, with a reason, if the
-    run is too short for a steady part: `tps` and `latency` then cover the whole run. `tps` is scaled up by the sampling
-    rate; it is None if the run holds fewer than two transactions.
+    transactions, and those that ended after it: until `latency_until_epoch_s`, or to the end if that is None. The bounds are
+    None, with a reason, if the run is too short for a steady part: `tps` and `latency` then cover the whole run. `tps` is
+    scaled up by the sampling rate; it is None if the run holds fewer than two transactions.
     """
 
     tps: float | None

@@ -68,7 +68,10 @@ def _list_other_mounts(mount: Path) -> Iterator[str]:
 
 
 def _list_others(mount: Path, own: Sequence[Path]) -> Iterator[str]:
-    """Yield what lies beside the folders of a study, from the mount point down to them; of a home that is the mount point, in it."""
+    """Yield what others have on a file system: beside a study's folders, from the mount point down to them.
+
+    In a home that is the mount point, all that pgdyno does not make there is of others.
+    """
     outer = [folder for folder in own if not any(one in folder.parents for one in own)]
     above = {mount, *(parent for folder in outer for parent in folder.parents if parent.is_relative_to(mount))}
     for parent in above:

@@ -191,8 +191,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds since the epoch throughout which the load ran: only these say how many transactions it did in a second.
 
         The first one begins after the first transaction has ended, and the last one ends before the load's time is over.
-        pgbench lets the transactions that run then end, and logs them: the seconds in which the last of them end are none
-        of the load. Within it, seconds in which no transaction of a part ended are as good as others.
+        pgbench lets the transactions that run then end, and logs them, but the seconds after that time do not count. Seconds
+        before it do, also those in which no transaction of a part of the load ended.
         """
         start_s, seen = self.load_start_epoch_s, self.transactions
         if start_s is None or seen is None or seen.first_stamp_us is None or seen.last_stamp_us is None:

@@ -83,7 +83,10 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
 
     @property
     def unseen(self) -> tuple[Gap, ...]:
-        """What cannot be observed in any trial, or while it runs in that one: poolers have a pool for each database and user."""
+        """What no trial can observe; while one runs, also pings, if they would wait in the load's pool.
+
+        A pooler has one pool for each database and user.
+        """
         is_between = self._lock is None and self._named.dbname == self._aside.side_dbname
         is_shared = self._endpoint is not None or is_between
         return (*super().unseen, *([_NOT_PINGED] if is_shared else []))

@@ -33,7 +33,8 @@ class HostEntry(StudyTable, frozen=True, kw_only=True):
     Attributes:
         role: What it is in a study.
         ssh: The destination as the user would give it to `ssh`: a host, an alias of ~/.ssh/config, or account@host.
-        python: A Python on that machine, from 3.7, where all of pgdyno runs from 3.11; absent: python3, or the newest python3.N in its PATH.
+        python: A Python on that machine: 3.7 or later, or 3.11 or later if all of pgdyno runs there; absent: python3, or the
+            newest python3.N in its PATH.
         pgbench: The pgbench of a load host; absent: the newest in its PATH and where Debian, Ubuntu and PGDG install it.
     """
 

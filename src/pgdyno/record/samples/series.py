@@ -32,9 +32,9 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     monotonic_s: Floats
     values: Floats
     steps_s: Floats | None = None
-    """Seconds of the interval of each value, which counts for so much in a mean; None of gauges, which are of an instant."""
+    """Seconds of each value's interval, by which a mean weights it; None for gauges, which are of an instant."""
     weights: Floats | None = None
-    """What each value counts for instead: requests of a mean time; None of all others."""
+    """Weights in place of these: the number of requests, for the mean time of a request; None for all others."""
     absent: str | None = None
 
     @property

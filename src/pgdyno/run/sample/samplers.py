@@ -88,7 +88,7 @@ class Samplers:
         watched: The machine of a server elsewhere, if it is watched.
         load_links: Load hosts by name, which are sampled in place of this machine.
         shared_hosts: Those that are the server's machine, too.
-        console: Where the counters of the load's pooler are asked for, which the pings go through, too; None without a pooler.
+        console: Where the load's pooler tells its counters; pings go through that pooler, too. None without a pooler.
     """
 
     def __init__(
