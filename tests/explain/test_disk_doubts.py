@@ -165,6 +165,16 @@ def test_two_paths_on_one_disk() -> None:
     assert not doubts(make_card(), beside=(apart,))
 
 
+def test_two_volumes_of_one_disk() -> None:
+    def volume(name: str, disk: str) -> DiskCard:
+        top = msgspec.structs.replace(on(name).devices[0], kind="lvm", below=(disk,))
+        look = msgspec.structs.replace(on(name), devices=(top, on(disk).devices[0]))
+        return make_card(name=f"/{name}", path=f"/{name}", look=look)
+
+    found = doubts(volume("dm-0", "sda"), beside=(volume("dm-1", "sda"), volume("dm-2", "sdb")))["same-device"]
+    assert (found.claim, found.evidence) == ("It shares its disk with /dm-1.", "All on sda")
+
+
 def test_a_file_that_is_used_as_a_disk() -> None:
     look = make_look()
     loop = BlockDevice(name="loop0", kind="loop", is_rotational=None, scheduler=None, schedulers=(), read_ahead_kb=None)

@@ -21,6 +21,7 @@ from pgdyno.record.device.disk_card import JobRun
 from pgdyno.run.device import disk_bench
 from pgdyno.run.device.disk_bench import DiskTools, measure_disk
 from pgdyno.run.device.fio import find_fio
+from pgdyno.run.host.disks import read_disk_counters
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.processes import descend, read_processes
 from pgdyno.run.host.tree import Tree
@@ -168,6 +169,23 @@ def test_load_of_others_on_the_device_is_noticed(ext4: Loop) -> None:
     assert quiet.others_bytes_per_s is not None
     assert quiet.others_bytes_per_s < 2e6
     assert busy.others_bytes_per_s == pytest.approx(20 * MIB, rel=0.5)
+
+
+def test_load_of_others_on_another_volume_of_the_disk_is_noticed(ext4: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel of this machine may lack device-mapper: the other volume is only in what is read."""
+    readings = 0
+
+    def read(tree: Tree) -> dict[str, list[int]]:
+        nonlocal readings
+        readings += 1
+        # 1 GiB in each run.
+        return {**read_disk_counters(tree), "dm-9": [0, 0, 0, 0, 0, readings * 2**21, *[0] * 8]}
+
+    monkeypatch.setattr(disk_bench, "find_siblings", lambda _tree, _devices: ("dm-9",))
+    monkeypatch.setattr(disk_bench, "read_disk_counters", read)
+    run = only_run(ext4)
+    assert run.others_bytes_per_s is not None
+    assert run.others_bytes_per_s > 2**30 / 100
 
 
 def read_sectors(loop: Loop) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pgdyno.record.machine.tunables import StorageStack, Stripe
-from pgdyno.run.host.disks import read_dm_table, read_stripes
+from pgdyno.run.device.disk_bench import name_disks
+from pgdyno.run.host.disks import find_siblings, read_dm_table, read_stripes, read_sync_bytes_per_s
 from pgdyno.run.host.host import Host
 from pgdyno.run.host.tree import Tree
 from pgdyno.run.host.tunables import read_disk_look, read_tunables
@@ -38,6 +39,42 @@ def test_layouts(tmp_path: Path, layout: dict[str, Any]) -> None:
         assert (seen.stripes, seen.unseen) == (stripes, unseen)
     if "size_gib" in layout:
         assert seen.devices[0].size_bytes == layout["size_gib"] * 2**30
+
+
+VOLUMES = {
+    # Two volumes in a partition of sdx, and one on another disk; sdx has a further partition.
+    "sys/block/sdx/sdx1/partition": "1",
+    "sys/block/sdx/sdx2/partition": "2",
+    "sys/block/sdy/size": "1",
+    **{f"sys/block/dm-{n}/dm/uuid": "LVM-x" for n in range(4)},
+    **{f"sys/block/dm-{n}/slaves/sdx2/size": "1" for n in (0, 1)},
+    **{f"sys/block/sdx/sdx2/holders/dm-{n}/size": "1" for n in (0, 1)},
+    "sys/block/dm-2/slaves/sdy/size": "1",
+    "sys/block/sdy/holders/dm-2/size": "1",
+    # A volume above the second one, such as an encrypted one.
+    "sys/block/dm-3/slaves/dm-1/size": "1",
+    "sys/block/dm-1/holders/dm-3/size": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("device", "siblings"), [("dm-0", ("dm-3", "sdx1")), ("dm-2", ()), ("dm-3", ("dm-0", "sdx1")), ("sdx", ())]
+)
+def test_volumes_that_share_disks(tmp_path: Path, device: str, siblings: tuple[str, ...]) -> None:
+    """What is on sdx as a whole counts what all of its partitions and volumes move."""
+    look(tmp_path, Scenario(name="volumes", files=VOLUMES, links={"sys/dev/block/259:1": f"sys/block/{device}"}))
+    host = Host(tmp_path / "now")
+    seen = read_disk_look(tmp_path / "data", host=host)
+    assert find_siblings(host.open_tree(), seen.devices) == siblings
+    assert name_disks(tmp_path / "data", host=host) == {one.name for one in seen.devices}
+    assert ("sdx" in name_disks(tmp_path / "data", host=host)) is (device != "dm-2")
+
+
+@pytest.mark.parametrize(("speed", "moved"), [("1000", 2 * 1024e3), ("none", 0.0)])
+def test_an_array_that_is_being_rebuilt(tmp_path: Path, speed: str, moved: float) -> None:
+    (layout,) = (one for one in LAYOUTS if one["name"] == "RAID 1 has no chunk")
+    seen = see(tmp_path, {**layout, "files": {**layout["files"], "sys/block/md1/md/sync_speed": speed}})
+    assert read_sync_bytes_per_s(Tree(tmp_path / "now"), seen.devices) == moved
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def _others(rule_input: DiskRuleInput) -> Iterator[Finding]:
             evidence=f"In {len(disturbed)} of {len(direct)} runs, most during {_name_job(most.job)}: others"
             f" {_rate(most.others_bytes_per_s or 0.0)}, fio {_rate(bytes_per_s_of(most))}",
             why="Their share is missing from these figures.",
-            advice="`iotop -o` names them; measure again when they are done.",
+            advice="`iotop -o` names them, and an array at work on itself as `md0_resync`; measure again when they are done.",
         )
 
 

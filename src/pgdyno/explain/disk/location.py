@@ -11,6 +11,7 @@ from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
+from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.units import format_bytes
 
 # A quarter of the latency that providers publish for their fastest volumes, 0.2 ms for a small write
@@ -104,21 +105,25 @@ def _quick_flushes(rule_input: DiskRuleInput) -> Iterator[Finding]:
 
 
 def _shared_device(rule_input: DiskRuleInput) -> Iterator[Finding]:
-    look = rule_input.card.look
-    if look is None or look.facts.block_device is None:
-        return
-    same = [
-        one.name for one in rule_input.beside if one.look and one.look.facts.block_device == look.facts.block_device
-    ]
-    if same:
+    names = _list_devices(rule_input.card)
+    of_others = {one.name: set(_list_devices(one)) for one in rule_input.beside}
+    sharing = {name: found for name, other in of_others.items() if (found := [one for one in names if one in other])}
+    if sharing:
+        # The first that is shared, from the mounted device down: a volume stands for its disks.
+        shared = dict.fromkeys(found[0] for found in sharing.values())
         yield Finding(
             rule="same-device",
             severity=Severity.WARNING,
-            claim=f"It shares its disk with {', '.join(same)}.",
-            evidence=f"All on {look.facts.block_device}",
+            claim=f"It shares its disk with {', '.join(sharing)}.",
+            evidence=f"All on {', '.join(shared)}",
             why="Each was measured alone: together they get what one of them has.",
             advice="Do not add them up; WAL is apart only on another device.",
         )
+
+
+def _list_devices(card: DiskCard) -> list[str]:
+    """List a card's devices from the mounted one down: volumes of one disk share its speed, as its partitions do."""
+    return [] if card.look is None else [device.name for device in card.look.devices]
 
 
 def _shared_instance(rule_input: DiskRuleInput) -> Iterator[Finding]:

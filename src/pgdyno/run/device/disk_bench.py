@@ -23,8 +23,15 @@ from pgdyno.run.device.fio import QUEUEING, Fio, can_run, lay_out, run_job
 from pgdyno.run.device.pg_tests import run_clock_test, run_flush_tests
 from pgdyno.run.device.scratch import Scratch, open_scratch
 from pgdyno.run.host.clock import local_now, monotonic_s
-from pgdyno.run.host.disks import compare_disk_counters, read_disk_counters
+from pgdyno.run.host.disks import (
+    compare_disk_counters,
+    find_siblings,
+    read_devices,
+    read_disk_counters,
+    read_sync_bytes_per_s,
+)
 from pgdyno.run.host.facts import read_disk_facts
+from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.processes import find_servers, take_snapshot
 from pgdyno.run.host.tree import Tree
@@ -48,7 +55,7 @@ class DiskMeasurement(msgspec.Struct, frozen=True, kw_only=True):
     tools: dict[str, str]
     """The version of each tool by name."""
     neighbours: tuple[str, ...]
-    """The data directories of servers that run on the same device."""
+    """The data directories of servers that run on the same disks."""
 
 
 class DiskTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +122,8 @@ class _Bench:
         self._on_step, self._on_activity = on_step, on_activity
         self._tree = Tree()
         self._facts = read_disk_facts(path)
+        self._devices = read_devices(self._tree, filter(None, [self._facts.block_device]))
+        self._siblings = find_siblings(self._tree, self._devices)
         self.file_bytes: int | None = None
         self.unseen: list[Unseen] = []
 
@@ -207,18 +216,21 @@ class _Bench:
     def _count_others(
         self, before: dict[str, list[int]], after: dict[str, list[int]], report: FioReport, *, window_s: float
     ) -> float | None:
-        """Return the bytes per second that the device moved beside the run.
+        """Return the bytes per second that the disks moved beside the run.
 
-        The file system's own writes count among them, and are few.
+        What other volumes on the same disks moved is read from those volumes: the disks' own counters have each write to
+        a mirror twice. The file system's own writes count, too, and are few.
         """
         device = self._facts.block_device
         if device not in after:
             return None
-        done = next(
-            (one for one in compare_disk_counters(before, after, window_s=window_s) if one.device == device), None
-        )
-        moved_bytes_per_s = done.read_bytes_per_s + done.written_bytes_per_s if done else 0.0
-        return max(0.0, moved_bytes_per_s - report.moved_bytes / window_s)
+        moved = {
+            one.device: one.read_bytes_per_s + one.written_bytes_per_s
+            for one in compare_disk_counters(before, after, window_s=window_s)
+        }
+        beside = max(0.0, moved.get(device, 0.0) - report.moved_bytes / window_s)
+        others = sum(moved.get(name, 0.0) for name in self._siblings)
+        return beside + others + read_sync_bytes_per_s(self._tree, self._devices)
 
     def run_flush_tests(self, scratch: Scratch) -> tuple[FlushTest, ...]:
         """Run PostgreSQL's own test of flushes."""
@@ -257,18 +269,23 @@ class _Bench:
 
 
 def find_neighbours(path: Path) -> Iterator[str]:
-    """Find the data directories of running servers that have data or WAL on the device of a path."""
+    """Find the data directories of running servers that have data or WAL on a disk of a path."""
     tree = Tree()
     snapshot = take_snapshot(tree)
-    device = _device_of(path)
+    disks = name_disks(path)
     for server in find_servers(snapshot.processes, tree, None, snapshot, snapshot):
         folders = [Path(server.data_dir, name) for name in ("", "pg_wal")] if server.data_dir is not None else []
         # A directory of another account may be closed to this one, and a server may end meanwhile.
         with contextlib.suppress(OSError):
-            if device in map(_device_of, folders):
+            if any(disks & name_disks(folder) for folder in folders):
                 yield str(folders[0])
 
 
-def _device_of(path: Path) -> str:
-    """Return the whole disk, because its partitions share its speed, or the mounted source if there is none."""
-    return read_disk_facts(path).shown_device
+def name_disks(path: Path, *, host: Host = THIS_HOST) -> set[str]:
+    """Return the names of the whole devices below a path; the mounted source if there are none.
+
+    Partitions and logical volumes of a disk share its speed.
+    """
+    facts = read_disk_facts(path, host=host)
+    devices = read_devices(host.open_tree(), filter(None, [facts.block_device]))
+    return {device.name for device in devices} or {facts.shown_device}

@@ -7,7 +7,7 @@ of its own, and a check of a RAID reads all of its disks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pgdyno.record.machine.dm_table import parse_dm_table
 from pgdyno.record.machine.preflight import BlockDevice, DiskActivity, RaidArray, Unseen
@@ -44,6 +44,38 @@ def whole_device(tree: Tree, name: str) -> str:
         return name
     holder = next(tree.glob(f"sys/block/*/{name}/partition"), None)
     return holder.split("/")[2] if holder else name
+
+
+def find_siblings(tree: Tree, devices: Sequence[BlockDevice]) -> tuple[str, ...]:
+    """Return the names of other volumes and partitions on the disks of a stack: what they move, these disks move as well.
+
+    Volumes that others are made of are left out, because those above them count the same traffic.
+
+    Args:
+        tree: The machine.
+        devices: The stack, as `read_devices` returns it for one device.
+    """
+    if not devices:
+        return ()
+    top, below = devices[0].name, {device.name for device in devices[1:]}
+    found = []
+    for name in tree.list("sys/block"):
+        names = {device.name for device in read_devices(tree, [name])}
+        # What lies on the stack's own top moves through that.
+        if name not in below and names & below and top not in names and not tree.list(f"sys/block/{name}/holders"):
+            found.append(name)
+    partitions = (path.split("/") for name in sorted(below) for path in tree.glob(f"sys/block/{name}/*/partition"))
+    found += [name for _, _, disk, name, _ in partitions if not tree.list(f"sys/block/{disk}/{name}/holders")]
+    return tuple(found)
+
+
+def read_sync_bytes_per_s(tree: Tree, devices: Iterable[BlockDevice]) -> float:
+    """Return the bytes per second that arrays of software RAID move to check or rebuild themselves, over the last half minute.
+
+    Source: Linux Documentation/admin-guide/md.rst: sync_speed is in KiB/s of each disk, and `none` at rest.
+    """
+    folders = ((device, f"sys/block/{device.name}/md") for device in devices if device.kind == "raid")
+    return sum(1024.0 * (tree.read_int(f"{folder}/sync_speed") or 0) * len(device.below) for device, folder in folders)
 
 
 def read_dm_table(title: str) -> str | None:
