@@ -32,11 +32,13 @@ def doubts(card: DiskCard, **others: Any) -> dict[str, Finding]:
     return {finding.rule: finding for finding in find_disk_doubts(scene_of(card, **others))}
 
 
-def on(name: str, *, is_rotational: bool = False, kind: str = "disk", **facts: Any) -> StorageStack:
+def on(
+    name: str, *, is_rotational: bool = False, kind: str = "disk", model: str | None = None, **facts: Any
+) -> StorageStack:
     look = make_look(block_device=name, **facts)
     (device,) = look.devices
     device = msgspec.structs.replace(device, name=name, is_rotational=is_rotational, kind=kind)
-    return msgspec.structs.replace(look, devices=(device,))
+    return msgspec.structs.replace(look, devices=(device,), models={name: model} if model else {})
 
 
 def flushing(flush_s: float, look: StorageStack) -> DiskCard:
@@ -81,6 +83,10 @@ def test_barriers_are_switched_on_without_a_value_which_btrfs_refuses() -> None:
         (2e-6, on("nvme0n1"), True),
         (140e-6, on("vda", is_rotational=True), False),
         (140e-6, on("sda", is_rotational=True), True),
+        (140e-6, on("sda", is_rotational=True, model="QEMU HARDDISK"), False),
+        (140e-6, on("sda", is_rotational=True, model="Virtual disk"), False),
+        (20e-6, on("sda", is_rotational=True, model="Virtual disk"), True),
+        (20e-6, on("nvme0n1", model="Amazon Elastic Block Store"), True),
         (8e-3, on("sda", is_rotational=True), False),
         (1e-6, on("", filesystem="tmpfs"), False),
     ],

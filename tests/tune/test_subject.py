@@ -197,6 +197,8 @@ def test_a_container() -> None:
         ((device("vda", spins=True),), {}, DiskKind.NETWORK_SSD),
         ((device("sda", spins=True),), {"sda": "ST4000NM0035"}, DiskKind.HDD),
         ((device("sda", spins=True),), {"sda": "PersistentDisk"}, DiskKind.NETWORK_SSD),
+        ((device("sda", spins=True),), {"sda": "BlockVolume"}, DiskKind.NETWORK_SSD),
+        ((device("sda", spins=True),), {"sda": "VBOX HARDDISK"}, DiskKind.NETWORK_SSD),
         ((device("dm-0", kind="mapper"), device("sda"), device("sdb", spins=True)), {}, DiskKind.HDD),
         ((), {}, DiskKind.NETWORK_SSD),
     ]

@@ -17,8 +17,13 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.facts.data_file import read_toml
 
-VIRTUAL_DISK_NAMES = re.compile(r"vd|xvd|rbd|nbd|drbd")
-"""Prefixes of virtual disks' names, mostly network disks, whose rotational flag is meaningless."""
+# Kernel names that virtual disks begin with, and words of the models that they report where they act as a SCSI or NVMe disk.
+# Disks of a cloud's machine itself, such as Amazon's instance storage, report other models.
+_VIRTUAL_NAMES = re.compile(r"vd|xvd|rbd|nbd|drbd")
+_VIRTUAL_MODELS = re.compile(
+    r"elastic block|persistentdisk|nvme_card-pd|msft|virtual disk|accelerator|qemu|vbox|vmware|blockvolume",
+    re.IGNORECASE,
+)
 DiskKindName = Literal["local-ssd", "network-ssd", "hdd"]
 _PAID = {
     "usd_per_gib_month": "a GiB costs",
@@ -102,6 +107,16 @@ class Ability(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     volume: tuple[Volume, ...]
+
+
+def is_virtual_disk(name: str, model: str | None) -> bool:
+    """Return whether a whole device is a hypervisor's or a network's, whose rotational flag means nothing.
+
+    Args:
+        name: Kernel name, such as `sda`.
+        model: The model that it reports; None if it reports none.
+    """
+    return bool(_VIRTUAL_NAMES.match(name) or _VIRTUAL_MODELS.search(model or ""))
 
 
 def find_volume(name: str) -> Volume:

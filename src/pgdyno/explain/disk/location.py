@@ -10,7 +10,7 @@ from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
 from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.mount_options import OptionKind, judge_mount_options
-from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
+from pgdyno.facts.volumes import is_virtual_disk
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.units import format_bytes
 
@@ -84,7 +84,7 @@ def _quick_flushes(rule_input: DiskRuleInput) -> Iterator[Finding]:
         return
     flush_us = 1e6 / flushes
     leaves = [device for device in look.devices if device.kind == "disk"]
-    virtual = [device.name for device in leaves if VIRTUAL_DISK_NAMES.match(device.name)]
+    virtual = [device.name for device in leaves if is_virtual_disk(device.name, look.models.get(device.name))]
     rotating = [device.name for device in leaves if device.is_rotational and device.name not in virtual]
     for least_us, names, what in (
         (_ROTATING_FLUSH_US, rotating, "a disk that rotates"),

@@ -7,7 +7,6 @@ limits where those are lower; each figure names its origin.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -15,17 +14,12 @@ import msgspec
 from pgdyno.analyse.disk.ceiling import TRANSFERS
 from pgdyno.analyse.disk.raid import ArrayTimes, array_times
 from pgdyno.analyse.disk.throttle import find_throttle
-from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
+from pgdyno.facts.volumes import is_virtual_disk
 from pgdyno.record.machine.preflight import CgroupLimit
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.tune.disk.classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 from pgdyno.units import format_bytes
-
-# Model names that network volumes of clouds report; local disks have other names.
-_NETWORK_MODELS = re.compile(
-    r"elastic block|persistentdisk|nvme_card-pd|msft|virtual disk|accelerator|qemu", re.IGNORECASE
-)
 
 
 def make_disk(look: StorageStack, limits: Sequence[CgroupLimit], *, wal_bytes: int = 0) -> Disk:
@@ -67,8 +61,7 @@ def _find_kind(look: StorageStack) -> DiskKind:
         return DiskKind.NETWORK_SSD
     kinds = set()
     for device in leaves:
-        # Hypervisors report most of their disks as rotational, which means nothing.
-        is_remote = VIRTUAL_DISK_NAMES.match(device.name) or _NETWORK_MODELS.search(look.models.get(device.name, ""))
+        is_remote = is_virtual_disk(device.name, look.models.get(device.name))
         kinds.add(DiskKind.NETWORK_SSD if is_remote else DiskKind.HDD if device.is_rotational else DiskKind.LOCAL_SSD)
     return next(kind for kind in (DiskKind.HDD, DiskKind.NETWORK_SSD, DiskKind.LOCAL_SSD) if kind in kinds)
 
