@@ -17,7 +17,11 @@ import pytest
 
 _BLKIO = Path("/sys/fs/cgroup/blkio")
 # Without the initialisation that ext4 puts off, and does beside the first measurement.
-_MKFS = {"ext4": ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"), "xfs": ("mkfs.xfs", "-q")}
+_MKFS = {
+    "ext4": ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "xfs": ("mkfs.xfs", "-q"),
+    "btrfs": ("mkfs.btrfs", "-q"),
+}
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a disk")
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")

@@ -16,7 +16,13 @@ from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.report.documents.disk import layout_document
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.level import Level
-from pgdyno.report.sections.disk.layout import LayoutView, build_layouts, ceilings_table, describe_declared
+from pgdyno.report.sections.disk.layout import (
+    LayoutView,
+    build_layouts,
+    ceilings_table,
+    describe_declared,
+    devices_table,
+)
 from pgdyno.run.host.host import Host
 from pgdyno.run.host.tunables import read_disk_look
 from pgdyno.spec.host import DiskSpec, HostSpec, read_host
@@ -126,16 +132,27 @@ def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
     assert "Its limits are not known" in text
 
 
-def test_what_lies_on_no_device(tmp_path: Path) -> None:
-    look = msgspec.structs.replace(found(tmp_path, "a file system on a partition"), devices=())
-    text = printed(
-        print_terminal(
-            build_layouts([LayoutView(title="/dev/shm", look=look, ceilings=ceilings_of_instance(None))]),
-            level=Level.STANDARD,
-        ),
-        width=80,
-    )
-    assert "No block device was found below it" in text
+@pytest.mark.parametrize(
+    ("filesystem", "said"),
+    [
+        ("tmpfs", "it is in memory"),
+        ("nfs4", "it is on another machine"),
+        ("zfs", "the kernel does not show which ones are below zfs"),
+    ],
+)
+def test_what_lies_on_no_device(tmp_path: Path, filesystem: str, said: str) -> None:
+    seen = found(tmp_path, "ZFS shows no devices")
+    look = msgspec.structs.replace(seen, facts=msgspec.structs.replace(seen.facts, filesystem=filesystem))
+    view = LayoutView(title="/data", look=look, ceilings=ceilings_of_instance(None))
+    text = printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=80)
+    assert said in " ".join(text.split())
+
+
+def test_a_file_system_on_several_devices(tmp_path: Path) -> None:
+    look = found(tmp_path, "btrfs on two devices, one of them a logical volume")
+    table = devices_table(look)
+    assert table is not None
+    assert [row[0].text for row in table.rows] == ["dm-0", "  sdx", "sdy"]
 
 
 def test_an_instance_by_itself() -> None:

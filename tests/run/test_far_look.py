@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pgdyno.run.host.tree import split_mounts
@@ -30,4 +32,12 @@ def test_a_folder_lies_on_the_last_mount_that_is_next_above_it(folder: str, numb
 
 
 def test_mounts_are_those_that_are_read_on_this_machine() -> None:
-    assert list_mounts(MOUNTS) == [(words[4], words[2]) for words in split_mounts(MOUNTS)]
+    assert list_mounts(MOUNTS) == [(words[4], words[2], words[8]) for words in split_mounts(MOUNTS)]
+
+
+def test_a_device_is_found_by_its_name_where_its_mount_has_a_number_of_its_own() -> None:
+    """As of btrfs."""
+    name = min(one.name for one in Path("/sys/block").iterdir())
+    found = look_at_disk("/srv/data", f"22 1 0:38 / / rw - btrfs /dev/{name} rw\n")
+    assert (found["numbers"], Path(found["device"]).name, found["is_partition"]) == ("0:38", name, False)
+    assert look_at_disk("/srv/data", "22 1 0:38 / / rw - zfs tank/data rw\n")["device"] is None

@@ -478,6 +478,8 @@ def test_read_ahead_is_what_is_under_way_in_one_reads_time() -> None:
     assert value(subject, "block/sda/queue/read_ahead_kb") == "384"
     unknown = msgspec.structs.replace(subject, disk=msgspec.structs.replace(disk, read_s=None))
     assert value(unknown, "block/sda/queue/read_ahead_kb") == "384", "0.1 ms are the kind's"
+    btrfs = make_subject(disk=msgspec.structs.replace(subject.disk, filesystem="btrfs"), workload=subject.workload)
+    assert value(btrfs, "block/sda/queue/read_ahead_kb") is None, "it has its own"
 
 
 def test_files_that_are_never_overwritten_need_no_zeros() -> None:

@@ -19,7 +19,7 @@ from pgdyno.record.machine.preflight import LimitKind
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.topology import TOPOLOGY_FILES, read_topology
-from pgdyno.run.host.tree import bracketed, find_block_device, split_mounts
+from pgdyno.run.host.tree import bracketed, find_block_device, find_mounted_device, split_mounts
 
 # What guides on PostgreSQL tell to change, and what pgdyno itself derives.
 _KERNEL_SETTINGS = (
@@ -138,11 +138,12 @@ def describe_disk(
     unknown = ["", "", major_minor, "", "", "", "-", "unknown", "unknown", ""]
     mount = max(above or [unknown], key=lambda m: (m[2] == major_minor, len(m[4])))
     separator = mount.index("-")
-    block = _whole_device(root, mount[2])
+    source = mount[separator + 2]
+    block = _whole_device(find_block_device(root, mount[2]) or find_mounted_device(root, source))
     queue = root / "sys/block" / block / "queue" if block else None
     return DiskFacts(
         path=str(path),
-        device=mount[separator + 2],
+        device=source,
         block_device=block,
         filesystem=mount[separator + 1],
         mount_options=",".join(dict.fromkeys(filter(None, f"{mount[5]},{mount[separator + 3]}".split(",")))),
@@ -180,8 +181,7 @@ def _read_kernel_settings(root: Path) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def _whole_device(root: Path, major_minor: str) -> str | None:
-    device = find_block_device(root, major_minor)
+def _whole_device(device: Path | None) -> str | None:
     if device is None:
         return None
     return device.parent.name if (device / "partition").exists() else device.name

@@ -98,6 +98,22 @@ def find_block_device(root: Path, numbers: str) -> Path | None:
     return next(((root / "sys/class/block" / name).resolve() for name in names), None)
 
 
+def find_mounted_device(root: Path, source: str) -> Path | None:
+    """Return the folder of a block device in sysfs by its name in the mount table; None if that names none.
+
+    Btrfs gives its mounts a number of no device. A container may lack the names in /dev.
+    """
+    if not source.startswith("/dev/"):
+        return None
+    named = root / source.lstrip("/")
+    tree = Tree(root)
+    titles = (path for path in tree.glob("sys/block/dm-*/dm/name") if tree.read(path) == named.name)
+    names = (named.resolve().name, named.name, *(path.split("/")[2] for path in titles))
+    return next(
+        ((root / "sys/class/block" / name).resolve() for name in names if tree.exists(f"sys/class/block/{name}")), None
+    )
+
+
 def bracketed(text: str | None) -> str | None:
     """Return the choice in brackets, as in `always [madvise] never`."""
     if text is None or "[" not in text:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
+from pgdyno.record.machine.preflight import CgroupLimit, LimitKind, Unseen
 from pgdyno.record.machine.tunables import StorageStack, Tunables
 from pgdyno.run.host.cgroup import read_limits
-from pgdyno.run.host.disks import read_devices, read_dm_table, read_stripes
+from pgdyno.run.host.disks import read_devices, read_dm_table, read_stripes, whole_device
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.state import read_memory
@@ -69,9 +70,13 @@ def read_disk_look(folder: Path, *, host: Host = THIS_HOST) -> StorageStack:
     """
     tree = host.open_tree()
     facts = read_disk_facts(folder, host=host)
-    devices = read_devices(tree, filter(None, [facts.block_device]))
+    members = _find_members(tree, facts)
+    devices = read_devices(tree, [*filter(None, [facts.block_device]), *members])
     models = {device.name: tree.read(f"sys/block/{device.name}/device/model") for device in devices}
     stripes, unseen = read_stripes(tree, devices, read_dm_table if tree.is_live else lambda _: None)
+    if len(members) > 1:
+        what = f"how {facts.filesystem} spreads its data over {', '.join(members)}"
+        unseen = (*unseen, Unseen(what=what, reason="`btrfs filesystem usage` shows it, which pgdyno does not read"))
     return StorageStack(
         facts=facts,
         devices=devices,
@@ -79,6 +84,20 @@ def read_disk_look(folder: Path, *, host: Host = THIS_HOST) -> StorageStack:
         models={name: model for name, model in models.items() if model},
         unseen=unseen,
     )
+
+
+def _find_members(tree: Tree, facts: DiskFacts) -> list[str]:
+    """Return all whole devices of a btrfs, whose mount names one of them; none of other file systems.
+
+    Source: Linux Documentation/ABI/testing/sysfs-fs-btrfs and fs/btrfs/sysfs.c: `devices` has a link for each.
+    """
+    if facts.filesystem != "btrfs":
+        return []
+    for folder in tree.glob("sys/fs/btrfs/*/devices"):
+        members = list(dict.fromkeys(whole_device(tree, name) for name in tree.list(folder)))
+        if facts.block_device in members:
+            return members
+    return []
 
 
 def find_room_bytes(machine: Tunables) -> int:

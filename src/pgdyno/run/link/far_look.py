@@ -67,22 +67,27 @@ def list_group_files(groups: str, mounts: str) -> list[str]:
     return found
 
 
-def list_mounts(mounts: str) -> list[tuple[str, str]]:
-    """Return where each file system is mounted, and its `major:minor`, in the order of mounting, as run/host/tree.py reads them."""
+def list_mounts(mounts: str) -> list[tuple[str, str, str]]:
+    """Return where each file system is mounted, its `major:minor` and what is mounted, in the order of mounting.
+
+    They are as run/host/tree.py reads them.
+    """
     # The kernel writes blanks and the like in octal, and any other character of a name as it is.
-    each = [line.split(" ") for line in mounts.split("\n") if line]
-    return [(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), words[4]), words[2]) for words in each]
+    each = [
+        [re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word) for word in line.split(" ")]
+        for line in mounts.split("\n")
+        if line
+    ]
+    return [(words[4], words[2], words[words.index("-") + 2]) for words in each]
 
 
 def look_at_disk(folder: str, mounts: str) -> dict[str, Any]:
     """Return what is below a folder that this account may not enter: room, devices, and the device's files."""
-    above = [
-        (mount, numbers) for mount, numbers in list_mounts(mounts) if (folder + "/").startswith(mount.rstrip("/") + "/")
-    ]
+    above = [one for one in list_mounts(mounts) if (folder + "/").startswith(one[0].rstrip("/") + "/")]
     if not above:
         return {}
     # Of several mounts on one folder, the last one hides the others.
-    mount, numbers = max(reversed(above), key=lambda one: len(one[0]))
+    mount, numbers, source = max(reversed(above), key=lambda one: len(one[0]))
     room = None
     for path in (folder, mount):
         try:
@@ -92,6 +97,9 @@ def look_at_disk(folder: str, mounts: str) -> dict[str, Any]:
         except OSError:
             continue
     device = Path("/sys/dev/block", numbers).resolve()
+    if not device.is_dir() and source.startswith("/dev/"):
+        # Btrfs gives its mounts a number of no device.
+        device = Path("/sys/class/block", Path(source).resolve().name).resolve()
     return {
         "room": room,
         "numbers": numbers,

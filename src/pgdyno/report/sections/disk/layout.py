@@ -14,6 +14,7 @@ from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limi
 from pgdyno.analyse.disk.raid import array_words
 from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.facts.mount_options import judge_mount_options
+from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
@@ -69,13 +70,24 @@ def describe_look(look: StorageStack) -> str:
     return f"{facts.filesystem} on {facts.device} ({facts.mount_options}), {room}"
 
 
+def _say_no_device(facts: DiskFacts) -> str:
+    if facts.is_in_memory:
+        return "No block device is below it: it is in memory."
+    if facts.is_remote:
+        return "No block device is below it: it is on another machine."
+    return f"Its devices are not known: the kernel does not show which ones are below {facts.filesystem}."
+
+
 def devices_table(look: StorageStack) -> Table | None:
     """Build the table of the devices below a file system, each below what it is part of; None without devices."""
     if not look.devices:
         return None
     devices = {device.name: device for device in look.devices}
     rows = []
-    for name, depth in _walk(look, look.devices[0].name, 0):
+    # A file system such as btrfs may lie on several.
+    below = {name for device in look.devices for name in device.below}
+    tops = [name for name in devices if name not in below]
+    for name, depth in (one for top in tops for one in _walk(look, top, 0)):
         device = devices[name]
         read_ahead = None if device.read_ahead_kb is None else format_bytes(device.read_ahead_kb * 1024)
         words = (device.title, _say_stripe(look.stripes.get(name)), look.models.get(name))
@@ -257,7 +269,7 @@ def _list_blocks(view: LayoutView) -> Iterator[Block]:
     if devices is not None:
         yield msgspec.structs.replace(devices, is_captioned=False)
     elif look is not None:
-        yield Prose(words="No block device was found below it: it is in memory or on another machine.")
+        yield Prose(words=_say_no_device(look.facts))
     if look is not None:
         yield from (Prose(words=f"not observed: {one.what}: {one.reason}") for one in look.unseen)
     ceilings = ceilings_table(view)
