@@ -8,11 +8,13 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.disk_card import CardMachine, Direction, DiskCard, FlushTest, JobRun, Latencies, RunPart
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BlockDevice
-from pgdyno.record.machine.tunables import StorageStack
+from pgdyno.record.machine.tunables import StorageStack, Stripe
 
 GB = 1024**3
 MADE_AT = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)
@@ -118,6 +120,16 @@ def make_look(**others: Any) -> StorageStack:
         read_ahead_kb=128,
     )
     return StorageStack(facts=DiskFacts(**{**facts, **others}), devices=(device,))
+
+
+def raid_of(count: int, level: str) -> StorageStack:
+    """An array of md over volumes."""
+    look = make_look(block_device="md0")
+    names = [f"nvme{place + 1}n1" for place in range(count)]
+    array = msgspec.structs.replace(look.devices[0], kind="raid", below=tuple(names))
+    disks = [msgspec.structs.replace(look.devices[0], name=name) for name in names]
+    stripe = Stripe(level=level, disk_count=count, chunk_bytes=None)
+    return msgspec.structs.replace(look, devices=(array, *disks), stripes={"md0": stripe})
 
 
 def make_card(**others: Any) -> DiskCard:

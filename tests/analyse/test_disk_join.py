@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_all_limits, find_limits, measure_disk_demand
+from pgdyno.analyse.disk.efficiency import ceilings_of
 from pgdyno.plan.types import PlannedPart
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.record.pgbench.output import ScriptResult
@@ -17,7 +18,7 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import SettingFact
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.analyse.joined import COUNT, DEVICE, SECONDS, START_S, make_data, make_workload
-from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, make_card, make_look, make_runs
+from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, make_card, make_look, make_runs, raid_of
 
 LIMITS = DiskLimits(
     flush_s=0.002, random_read_iops=1000, random_write_iops=500, read_bytes_per_s=100e6, write_bytes_per_s=50e6
@@ -204,6 +205,16 @@ def test_what_was_measured_in_a_burst_is_also_held_against_what_lasts() -> None:
     assert through
     assert (through.used, through.limit) == (pytest.approx(6000), 12_000)
     assert through.how == "c7g.2xlarge, reads and writes together, each write 2 times"
+
+
+def test_mirrors_that_are_seen_count_where_nothing_is_declared() -> None:
+    """Of what the instance lets through, eight volumes in RAID 10 can be written half as much."""
+    card = make_card(instance=HOST, look=raid_of(8, "raid10"))
+    assert find_limits(card).copies == 2.0
+    ceilings = ceilings_of(card)
+    assert ceilings is not None
+    assert ceilings.random_write_iops is not None
+    assert ceilings.random_write_iops.value == 6_000
 
 
 def test_what_an_instance_limits_is_no_disk_of_its_own() -> None:

@@ -14,7 +14,7 @@ from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilin
 from pgdyno.analyse.disk.efficiency import Attainment, compare_with_ceilings
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of, usual_limits
-from pgdyno.analyse.disk.raid import array_times
+from pgdyno.analyse.disk.raid import array_times, count_copies
 from pgdyno.analyse.disk.throttle import apply_throttles, find_throttle
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.facts.instances import list_instances
@@ -22,7 +22,7 @@ from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, LimitKind
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.spec.host import HostSpec, parse_host, read_host
-from tests.disk_cards import make_look
+from tests.disk_cards import make_look, raid_of
 from tests.rows import each_row
 
 TOP = Path(__file__).parents[2]
@@ -273,10 +273,27 @@ def test_a_network_volume_on_a_machine_of_no_known_limit(disk: str, head: str, i
     assert ["often binds first" in one.how for one in found] == is_unknown
 
 
+@pytest.mark.parametrize(
+    ("level", "random", "sequential"),
+    [("raid0", 1.0, 1.0), ("raid1", 4.0, 4.0), ("raid10", 2.0, 2.0), ("raid5", 4.0, 4 / 3), ("linear", 1.0, 1.0)],
+)
+def test_writes_to_a_detected_array(level: str, random: float, sequential: float) -> None:
+    look = raid_of(4, level)
+    assert count_copies(look, TRANSFERS["random_write_iops"]) == pytest.approx(random)
+    assert count_copies(look, TRANSFERS["write_bytes_per_s"]) == pytest.approx(sequential)
+    assert count_copies(look, TRANSFERS["random_read_iops"]) == 1.0
+    assert count_copies(make_look(), TRANSFERS["random_write_iops"]) == 1.0
+
+
 def test_disks_that_nobody_declared() -> None:
     found = ceilings_of_instance(limits_of(HostSpec(instance="c7g.2xlarge")))
     assert values(found) == [12_000, 12_000, 312.5e6, 312.5e6]
     assert [one.burst_value for one in transfers(found)] == [40_000, 40_000, 1.25e9, 1.25e9]
+    # Of eight disks in RAID 10, each write goes to two; the layout is seen, though nobody declared it.
+    mirrored = ceilings_of_instance(limits_of(HostSpec(instance="c7g.2xlarge")), raid_of(8, "raid10"))
+    assert values(mirrored) == [12_000, 6_000, 312.5e6, 156.25e6]
+    assert [one.burst_value for one in transfers(mirrored)] == [40_000, 20_000, 1.25e9, 625e6]
+    assert "312.5 MB/s through to all of its network volumes, 2 for each that is written" in transfers(mirrored)[3].how
     nothing = ceilings_of_instance(None)
     assert set(nothing.absent) == set(StorageCeilings.__struct_fields__) - {"absent"}
 

@@ -17,6 +17,7 @@ from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
 from pgdyno.flow.terminal import print_document
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.report.documents.disk import layout_document
 from pgdyno.report.sections.disk.commands import format_storage_script
 from pgdyno.report.sections.disk.layout import LayoutView, build_layouts
@@ -80,9 +81,16 @@ def write_storage_script(host: HostSpec) -> str:
     return format_storage_script(plan_file_systems(host), name=host.name or host.instance or "a described machine")
 
 
-def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None, *, region: str | None) -> LayoutView:
-    ceilings = ceilings_of_instance(limits) if disk is None else compute_ceilings(disk, limits, region=region)
-    return LayoutView(title=title, declared=disk, limits=limits, ceilings=ceilings)
+def _declare(
+    title: str,
+    disk: DiskSpec | None,
+    limits: InstanceLimits | None,
+    *,
+    region: str | None,
+    look: StorageStack | None = None,
+) -> LayoutView:
+    ceilings = ceilings_of_instance(limits, look) if disk is None else compute_ceilings(disk, limits, region=region)
+    return LayoutView(title=title, look=look, declared=disk, limits=limits, ceilings=ceilings)
 
 
 def _judge(view: LayoutView, host: HostSpec) -> LayoutView:
@@ -92,9 +100,8 @@ def _judge(view: LayoutView, host: HostSpec) -> LayoutView:
 def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None, *, region: str | None) -> LayoutView:
     machine = read_tunables(path)
     is_inside = disk is None and is_own_storage(machine.disk)
-    view = _declare(str(path), disk, None if is_inside else limits, region=region)
-    ceilings = apply_throttles(view.ceilings, machine.disk, machine.limits)
-    return msgspec.structs.replace(view, look=machine.disk, ceilings=ceilings)
+    view = _declare(str(path), disk, None if is_inside else limits, region=region, look=machine.disk)
+    return msgspec.structs.replace(view, ceilings=apply_throttles(view.ceilings, machine.disk, machine.limits))
 
 
 def _find_instance() -> HostSpec | None:

@@ -26,7 +26,7 @@ from pgdyno.analyse.disk.efficiency import (
     instance_limits_of,
 )
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
-from pgdyno.analyse.disk.raid import times_of
+from pgdyno.analyse.disk.raid import count_copies, times_of
 from pgdyno.analyse.models.commits import ceiling_tps
 from pgdyno.plan.disk import Pattern
 from pgdyno.plan.plan import PlannedWorkload
@@ -158,6 +158,7 @@ def find_limits(card: DiskCard) -> DiskLimits:
     entries = {entry.key: entry for entry in listed}
     flushes = entries.get(DiskFigureKey.FLUSHES)
     estimate = None if flushes is None else flushes.estimate
+    writes = TRANSFERS["random_write_iops"]
     return DiskLimits(
         flush_s=_inverse(None if estimate is None else estimate.value),
         flush_low_s=_inverse(None if estimate is None else estimate.high),
@@ -171,7 +172,7 @@ def find_limits(card: DiskCard) -> DiskLimits:
         lasting=_find_lasting(card, listed),
         instance=instance_limits_of(card),
         entries=listed,
-        copies=1.0 if card.declared is None else times_of(card.declared).copies_of(TRANSFERS["random_write_iops"]),
+        copies=count_copies(card.look, writes) if card.declared is None else times_of(card.declared).copies_of(writes),
     )
 
 

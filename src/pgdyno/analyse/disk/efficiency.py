@@ -68,7 +68,7 @@ def ceilings_of(card: DiskCard) -> StorageCeilings | None:
     limits = instance_limits_of(card)
     if card.declared is not None:
         return compute_ceilings(card.declared, limits, region=None if card.host is None else card.host.region)
-    return None if limits is None else ceilings_of_instance(limits)
+    return None if limits is None else ceilings_of_instance(limits, card.look)
 
 
 def instance_limits_of(card: DiskCard) -> InstanceLimits | None:

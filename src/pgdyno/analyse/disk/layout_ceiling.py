@@ -12,10 +12,11 @@ from statistics import median
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, Price, StorageCeilings
-from pgdyno.analyse.disk.raid import array_words, times_of
+from pgdyno.analyse.disk.raid import array_words, count_copies, times_of
 from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.prices import REGION
 from pgdyno.facts.volumes import find_volume, price_of
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.units import PAGE_BYTES
 
@@ -121,20 +122,27 @@ def compute_ceilings(
     )
 
 
-def ceilings_of_instance(limits: InstanceLimits | None) -> StorageCeilings:
-    """Return the ceilings of undeclared disks: the machine's limits if it has any, and otherwise all absent."""
+def ceilings_of_instance(limits: InstanceLimits | None, look: StorageStack | None = None) -> StorageCeilings:
+    """Return the ceilings of undeclared disks: the machine's limits if it has any, and otherwise all absent.
+
+    Args:
+        limits: As for `compute_ceilings`.
+        look: The disks, whose mirrors count each write several times; None if they are not here.
+    """
     why = "no volume is declared"
     transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
     for name, figure in TRANSFERS.items():
         lets, lets_burst = (None, None) if limits is None else _limits_in(figure.unit, limits)
         if limits is not None and lets is not None:
+            copies = count_copies(look, figure)
+            times = f", {copies:.3g} for each that is written" if copies > 1 else ""
             transfers[name] = Ceiling(
-                value=lets,
+                value=lets / copies,
                 unit=figure.unit,
                 binds=Limit.INSTANCE,
-                how=f"{limits.name} lets this much through to all of its network volumes",
-                instance_value=lets,
-                burst_value=lets_burst if lets_burst is not None and lets_burst > lets else None,
+                how=f"{limits.name} lets {_amount(lets, figure.unit)} through to all of its network volumes{times}",
+                instance_value=lets / copies,
+                burst_value=lets_burst / copies if lets_burst is not None and lets_burst > lets else None,
             )
     rest = ("flushes_per_s", "capacity_bytes", "price")
     absent = dict.fromkeys([*(name for name, one in transfers.items() if one is None), *rest], why)

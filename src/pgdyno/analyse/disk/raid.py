@@ -6,11 +6,13 @@ and missing disks: those only make an array slower.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import Transfer
+from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.spec.host import DiskSpec
 
 
@@ -74,6 +76,23 @@ def times_of(disk: DiskSpec) -> ArrayTimes:
         # Space beyond the first set of stripes is elsewhere: no file is faster because of it.
         return array_times("raid0", disk.lvm_stripes)
     return array_times(f"raid{disk.raid or 0}", disk.count, can_seek=disk.disk_kind != "hdd")
+
+
+def list_arrays(look: StorageStack) -> list[Stripe]:
+    """List detected arrays from the mounted device down; of arrays on the same level, the first stands for all."""
+    devices = {device.name: device for device in look.devices}
+    found, device = [], next(iter(look.devices), None)
+    while device is not None:
+        found += [look.stripes[device.name]] if device.name in look.stripes else []
+        device = next((devices[name] for name in device.below if name in devices), None)
+    return found
+
+
+def count_copies(look: StorageStack | None, figure: Transfer) -> float:
+    """Return the transfers to the disks for each of ours, by the arrays that were detected; 1 without any."""
+    # The disks of a linear array lie one behind the other: each write goes to one.
+    arrays = [] if look is None else [one for one in list_arrays(look) if one.level != "linear"]
+    return math.prod(array_times(one.level, one.disk_count).copies_of(figure) for one in arrays)
 
 
 def array_words(disk: DiskSpec) -> str:

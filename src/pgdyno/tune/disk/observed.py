@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS
-from pgdyno.analyse.disk.raid import ArrayTimes, array_times
+from pgdyno.analyse.disk.raid import ArrayTimes, array_times, list_arrays
 from pgdyno.analyse.disk.throttle import find_throttle
 from pgdyno.facts.volumes import is_virtual_disk
 from pgdyno.record.machine.preflight import CgroupLimit
@@ -31,7 +31,7 @@ def make_disk(look: StorageStack, limits: Sequence[CgroupLimit], *, wal_bytes: i
         wal_bytes: Size of the WAL that is stored there now, which counts as free space for WAL.
     """
     kind = _find_kind(look)
-    arrays = _find_arrays(look)
+    arrays = list_arrays(look)
     array = "".join(f" in {stripe.level} of {stripe.disk_count}" for stripe in reversed(arrays))
     figures = {}
     for name, (title, unit) in TITLES.items():
@@ -87,16 +87,6 @@ def _apply_limits(name: str, figure: Known, look: StorageStack, limits: Sequence
     if tightest is None or tightest.value >= figure.value:
         return figure
     return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=tightest.how)
-
-
-def _find_arrays(look: StorageStack) -> list[Stripe]:
-    """List the arrays from the mounted device down; of arrays on the same level, the first stands for all."""
-    devices = {device.name: device for device in look.devices}
-    found, device = [], next(iter(look.devices), None)
-    while device is not None:
-        found += [look.stripes[device.name]] if device.name in look.stripes else []
-        device = next((devices[name] for name in device.below if name in devices), None)
-    return found
 
 
 def _times_of(stripe: Stripe, kind: DiskKind) -> ArrayTimes:

@@ -236,10 +236,16 @@ def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
     lasting = _join(limits.iops, limits.bytes_per_s)
     burst = _join(limits.burst_iops, limits.burst_bytes_per_s)
     more = f", and {burst} for a while" if burst and burst != lasting else ""
-    is_mirrored = any(view.declared is not None and view.declared.raid in {1, 10} for view in held)
+    is_mirrored = any(_is_mirrored(view) for view in held)
     copies = " Each write to a mirror counts separately." if is_mirrored else ""
     name = limits.name[:1].upper() + limits.name[1:] if limits.name.startswith("the ") else limits.name
     return f"{name} sustains {lasting} to all of its network volumes together{more}.{copies}"
+
+
+def _is_mirrored(view: LayoutView) -> bool:
+    if view.declared is not None:
+        return view.declared.raid in {1, 10}
+    return view.look is not None and any(one.level in {"raid1", "raid10"} for one in view.look.stripes.values())
 
 
 def _join(iops: float | None, bytes_per_s: float | None) -> str:
