@@ -79,6 +79,14 @@ def test_each_use_is_held_against_its_own_limit() -> None:
     assert join.read_await_ms == pytest.approx(2.0)
     # Of 2,000 blocks a second that shared_buffers missed, the kernel's cache had all but 30.
     assert join.missed_blocks_per_s == pytest.approx(2 * COUNT / SECONDS)
+    # What the device did is known whatever the card lacks.
+    bare = measure_disk_demand(data, make_workload("tpcb-like"), DiskLimits(), device=DEVICE, tps=710.0)
+    assert (bare.uses, bare.rates) == ((), join.rates)
+    assert join.rates is not None
+    assert (join.rates.read_iops, join.rates.write_iops) == (pytest.approx(30.0), pytest.approx(250.0))
+    assert join.rates.write_bytes_per_s == pytest.approx(512_000)
+    unseen = measure_disk_demand(data, make_workload("tpcb-like"), LIMITS, device=None, tps=710.0)
+    assert unseen.rates is None
 
 
 def test_wal_on_a_disk_of_its_own_is_held_against_that_disk() -> None:

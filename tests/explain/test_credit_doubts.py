@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.credit_balance import measure_uses, trace_balances
-from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
+from pgdyno.analyse.disk.demand import DiskDemand, DiskRates
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.credits import find_credit_doubts
 from pgdyno.record.types import StudyRecord
@@ -28,8 +28,7 @@ def with_host(record: StudyRecord, text: str) -> StudyRecord:
 
 
 def reading(trial: TrialAnalysis, *, iops: float, index: int) -> TrialAnalysis:
-    """A trial with reads alone, ten minutes long."""
-    use = DiskUse(kind=UseKind.READS, used=iops, limit=3000.0, unit="/s", how="random read")
+    """A trial with reads alone, ten minutes long, on a disk whose card has no limit of reads."""
     demand = DiskDemand(
         device="nvme1n1",
         busy_ratio=None,
@@ -37,7 +36,8 @@ def reading(trial: TrialAnalysis, *, iops: float, index: int) -> TrialAnalysis:
         write_await_ms=None,
         flush_await_ms=None,
         missed_blocks_per_s=None,
-        uses=(use,),
+        uses=(),
+        rates=DiskRates(read_iops=iops, write_iops=0.0, read_bytes_per_s=8192 * iops, write_bytes_per_s=0.0),
     )
     begin_s = 1000.0 + index * (LOAD_S + GAP_S)
     seen = msgspec.structs.replace(
@@ -144,6 +144,7 @@ def test_only_what_happened_between_two_loads_and_was_no_load_is_rest() -> None:
     assert measure(first, second) == [(LOAD_S, True), *before, (8.0 + LOAD_S, True)]
     # What a failed trial asked for is not known, and it was no rest.
     assert measure(first, failed, third) == [(LOAD_S, True), *before, *before, (8.0 + LOAD_S, True)]
+    assert measure(failed) == [], "nothing was seen"
 
 
 def with_trials(workload: WorkloadAnalysis, trials: tuple[TrialAnalysis, ...]) -> WorkloadAnalysis:

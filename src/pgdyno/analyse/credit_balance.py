@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS
 from pgdyno.analyse.disk.credits import Credits, DiskUseRate, find_credits, sequential_use, use_of
-from pgdyno.analyse.disk.demand import DiskDemand, UseKind
+from pgdyno.analyse.disk.demand import DiskRates
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.analyse.models.credits import spend
@@ -57,10 +57,11 @@ def measure_uses(analysis: StudyAnalysis, host: HostSpec) -> tuple[DiskUseRate, 
     Restoring asks for all that the disk gives, a warm-up for what its trial does. A load whose use was not seen, as that of a
     failed trial, counts neither as use nor as rest.
 
-    Nothing of a study in live rounds, whose trials show no use of the disk: a balance without them would be too good.
+    Nothing of a study whose trials show no use of the disk, as in live rounds: a balance without them would be too good.
     """
     trials = [trial for workload in analysis.workloads for trial in workload.trials]
-    if host.disk is None or any(trial.record.is_in_slices for trial in trials):
+    is_seen = any(trial.disk is not None and trial.disk.rates is not None for trial in trials)
+    if host.disk is None or not is_seen or any(trial.record.is_in_slices for trial in trials):
         return ()
     copies = times_of(host.disk).copies_of(TRANSFERS["random_write_iops"])
     read = compute_ceilings(host.disk, limits_of(host)).read_bytes_per_s
@@ -80,18 +81,17 @@ def measure_uses(analysis: StudyAnalysis, host: HostSpec) -> tuple[DiskUseRate, 
                 DiskUseRate(seconds=between_s - warm_up_s, trial=planned.number),
                 sequential_use(record.restore_s, most, trial=planned.number),
             ]
-        if trial.disk is not None:
-            uses.append(_ask(trial.disk, warm_up_s + end_s - begin_s, copies, trial=planned.number))
+        if trial.disk is not None and trial.disk.rates is not None:
+            uses.append(_ask(trial.disk.rates, warm_up_s + end_s - begin_s, copies, trial=planned.number))
         ended_s = end_s
     return tuple(uses)
 
 
-def _ask(disk: DiskDemand, seconds: float, copies: float, *, trial: int) -> DiskUseRate:
-    rates = {kind: use.used for kind in UseKind if (use := disk.find(kind)) is not None}
+def _ask(rates: DiskRates, seconds: float, copies: float, *, trial: int) -> DiskUseRate:
     return DiskUseRate(
         seconds=seconds,
-        iops=rates.get(UseKind.READS, 0.0) + copies * rates.get(UseKind.WRITES, 0.0),
-        bytes_per_s=rates.get(UseKind.READ_BYTES, 0.0) + copies * rates.get(UseKind.WRITTEN_BYTES, 0.0),
+        iops=rates.read_iops + copies * rates.write_iops,
+        bytes_per_s=rates.read_bytes_per_s + copies * rates.write_bytes_per_s,
         trial=trial,
     )
 

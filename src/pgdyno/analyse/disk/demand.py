@@ -115,6 +115,15 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.lasts is None else self.used / self.lasts
 
 
+class DiskRates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device did per second of a load."""
+
+    read_iops: float
+    write_iops: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+
+
 class DiskDemand(msgspec.Struct, frozen=True, kw_only=True):
     """A trial's load on the device of its data; None where not observed."""
 
@@ -129,6 +138,8 @@ class DiskDemand(msgspec.Struct, frozen=True, kw_only=True):
     missed_blocks_per_s: float | None
     """Blocks that shared_buffers missed; those that the kernel's cache missed, too, are reads of the device."""
     uses: tuple[DiskUse, ...]
+    """Of the limits that are known: a card may lack some."""
+    rates: DiskRates | None = None
 
     def find(self, kind: UseKind) -> DiskUse | None:
         """Return the use of a kind; None without one."""
@@ -213,6 +224,7 @@ def measure_disk_demand(
         write_await_ms=seen.get("disk_write_await_ms"),
         flush_await_ms=(seen if wal_device is None else _observe(data, wal_device)).get("disk_flush_await_ms"),
         missed_blocks_per_s=grown.get("blks_read_pages"),
+        rates=_find_rates(seen),
         uses=tuple(msgspec.structs.replace(use, lasts=lasts.get(use.kind)) for use in list_uses(limits, limits.of_wal)),
     )
 
@@ -306,6 +318,11 @@ def _observe(data: TrialData, device: str | None) -> dict[str, float]:
         return {}
     means = {metric: data.mean_within_load(line) for metric, line in series.disk_series(data.os, device).items()}
     return {metric: mean for metric, mean in means.items() if mean is not None}
+
+
+def _find_rates(seen: dict[str, float]) -> DiskRates | None:
+    rates = {name: seen[line] for name in DiskRates.__struct_fields__ if (line := f"disk_{name}") in seen}
+    return DiskRates(**rates) if len(rates) == len(DiskRates.__struct_fields__) else None
 
 
 def _growth(data: TrialData, duration_s: float | None) -> dict[str, float]:

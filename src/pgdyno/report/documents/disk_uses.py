@@ -87,4 +87,5 @@ def make_join(join: DiskDemand | None) -> DiskJoinDocument | None:
         DiskUseDocument(**msgspec.structs.asdict(use), ratio=use.ratio, lasting_ratio=use.lasting_ratio)
         for use in join.uses
     )
-    return DiskJoinDocument(**{**msgspec.structs.asdict(join), "uses": uses})
+    facts = {name: getattr(join, name) for name in DiskJoinDocument.__struct_fields__}
+    return DiskJoinDocument(**{**facts, "uses": uses})
