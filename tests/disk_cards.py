@@ -6,15 +6,18 @@ import datetime as dt
 import math
 import random
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pgdyno.conduct.cards.measure import describe_machine
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.disk_card import CardMachine, Direction, DiskCard, FlushTest, JobRun, Latencies, RunPart
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BlockDevice
 from pgdyno.record.machine.tunables import StorageStack, Stripe
+from pgdyno.run.host.tunables import read_tunables
 
 GB = 1024**3
 MADE_AT = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)
@@ -132,20 +135,31 @@ def raid_of(count: int, level: str) -> StorageStack:
     return msgspec.structs.replace(look, devices=(array, *disks), stripes={"md0": stripe})
 
 
+def make_machine(**others: Any) -> CardMachine:
+    facts: dict[str, Any] = {
+        "hostname": "db1.example",
+        "cpu_model": "some CPU",
+        "cpu_count": 8,
+        "memory_bytes": 16 * GB,
+        "kernel": "6.1.0",
+        "boot_id": "1b4e28ba",
+    }
+    return CardMachine(**{**facts, **others})
+
+
+def seen_here(folder: Path) -> dict[str, Any]:
+    """What a card says of this machine and of the disk of a folder."""
+    machine = read_tunables(folder)
+    return {"look": machine.disk, "machine": describe_machine(machine.host)}
+
+
 def make_card(**others: Any) -> DiskCard:
     facts: dict[str, Any] = {
         "pgdyno_version": "0.1.0",
         "made_at": MADE_AT,
         "name": "/data",
         "path": "/data",
-        "machine": CardMachine(
-            hostname="db1.example",
-            cpu_model="some CPU",
-            cpu_count=8,
-            memory_bytes=16 * GB,
-            kernel="6.1.0",
-            boot_id="1b4e28ba",
-        ),
+        "machine": make_machine(),
         "look": make_look(),
         "file_bytes": 4 * GB,
         "flush_tests": (

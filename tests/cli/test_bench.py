@@ -12,9 +12,8 @@ import pytest
 from pgdyno.plan.disk import Pattern
 from pgdyno.record.device.disk_card import keep_card, read_card
 from pgdyno.run.host.clock import local_now
-from pgdyno.run.host.tunables import read_tunables
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
-from tests.disk_cards import make_card, make_runs
+from tests.disk_cards import make_card, make_runs, seen_here
 from tests.rows import check_rows
 
 DECLARED = """
@@ -110,7 +109,7 @@ def test_what_spoils_the_figures_is_called_so_before_and_after(loaded: Bench) ->
 
 def test_what_a_trial_will_show_is_written_before_it_and_held_against_the_disk_after(loaded: Bench) -> None:
     """With a card that the home keeps, of today: nothing is measured of the disk."""
-    card = make_card(look=read_tunables(loaded.home).disk, made_at=local_now().astimezone(dt.UTC))
+    card = make_card(**seen_here(loaded.home), made_at=local_now().astimezone(dt.UTC))
     keep_card(card, loaded.home)
     options = ("--disk", "--workload", "tpcb-like", *SMALL, "--duration", "2s", "--rounds", "2")
     done = loaded.run("bench", *options, "--set", "shared_buffers=8MB", "--out", "joined")
@@ -145,7 +144,7 @@ def test_a_study_that_declares_its_disk_is_held_against_that(loaded: Bench) -> N
     assert process.returncode == 130, stderr
     assert not (out / "disk.json").exists()
     runs = make_runs(level=lambda one, _: 1.6 if one.pattern is Pattern.RANDOM_READ else 1.0)
-    card = make_card(look=read_tunables(loaded.home).disk, made_at=local_now().astimezone(dt.UTC), runs=runs)
+    card = make_card(**seen_here(loaded.home), made_at=local_now().astimezone(dt.UTC), runs=runs)
     keep_card(card, loaded.home)
     done = loaded.run("resume", "declared")
     assert done.returncode == 0, done.stderr

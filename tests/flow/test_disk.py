@@ -19,7 +19,7 @@ from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.tune.types import Origin
-from tests.disk_cards import make_card, make_look
+from tests.disk_cards import make_card, make_look, seen_here
 from tests.report.build_tuning import build_subject
 
 CLOCK = ClockTest(read_ns=30.0, counts={}, unit="us")
@@ -125,7 +125,7 @@ def test_the_card_of_this_disk_is_found(tmp_path: Path) -> None:
     assert find_cards(tmp_path, machine) == DiskCards()
 
     def keep(made_at: dt.datetime) -> DiskCard:
-        card = make_card(look=machine.disk, made_at=made_at)
+        card = make_card(**seen_here(tmp_path), made_at=made_at)
         keep_card(card, tmp_path)
         return card
 

@@ -29,7 +29,7 @@ from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
 from pgdyno.spec.host import HostSpec
-from tests.disk_cards import JOBS, make_card, make_runs
+from tests.disk_cards import JOBS, make_card, make_runs, seen_here
 from tests.homes import installation_of, some_home
 from tests.loops import mounted_loop
 from tests.records import copy_record
@@ -58,7 +58,7 @@ def home() -> Iterator[Home]:
 
 def keep(home: Home, *, age: dt.timedelta) -> None:
     now = local_now().astimezone(dt.UTC)
-    keep_card(make_card(look=read_tunables(home.root).disk, made_at=now - age), home.root)
+    keep_card(make_card(**seen_here(home.root), made_at=now - age), home.root)
 
 
 def test_a_card_of_today_costs_nothing(home: Home, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_each_place_of_a_comparison_gets_the_card_of_its_disk(home: Home, tmp_pa
         now = local_now().astimezone(dt.UTC)
         for one in [home] if loop is None else homes.values():
             keep_card(
-                make_card(name=str(one.root), path=str(one.root), look=read_tunables(one.root).disk, made_at=now),
+                make_card(name=str(one.root), path=str(one.root), **seen_here(one.root), made_at=now),
                 home.root,
             )
         disk = plan_study_card(home, installation_of(18, home))
@@ -145,7 +145,7 @@ def test_without_fio_flushes_are_measured_once_a_day(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_at = local_now().astimezone(dt.UTC) - dt.timedelta(hours=3)
-    keep_card(make_card(look=read_tunables(home.root).disk, made_at=made_at, runs=()), home.root)
+    keep_card(make_card(**seen_here(home.root), made_at=made_at, runs=()), home.root)
     installation = installation_of(18, home)
     assert plan_study_card(home, installation).kept is None, "with fio there is more to be had"
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -160,8 +160,10 @@ def test_without_fio_flushes_are_measured_once_a_day(
 
 def test_a_whole_card_of_today_is_better_than_a_quick_one(home: Home) -> None:
     keep(home, age=dt.timedelta(hours=3))
-    look, made_at = read_tunables(home.root).disk, local_now().astimezone(dt.UTC) - dt.timedelta(hours=1)
-    quick = make_card(look=look, made_at=made_at, runs=make_runs(jobs=[one for one in JOBS if one.depth == 1]))
+    made_at = local_now().astimezone(dt.UTC) - dt.timedelta(hours=1)
+    quick = make_card(
+        **seen_here(home.root), made_at=made_at, runs=make_runs(jobs=[one for one in JOBS if one.depth == 1])
+    )
     keep_card(quick, home.root)
     disk = plan_study_card(home, installation_of(18, home))
     assert disk.kept

@@ -20,7 +20,7 @@ from pgdyno.run.host.tunables import read_tunables
 from pgdyno.run.own_server import OwnServer
 from pgdyno.spec.read import parse_study
 from pgdyno.spec.study import DataSpec
-from tests.disk_cards import make_card
+from tests.disk_cards import make_card, seen_here
 from tests.homes import installation_of, some_home
 
 # Far more than any disk that tests run on.
@@ -135,7 +135,7 @@ def test_the_disk_cards_that_a_run_measures_are_part_of_the_time(tmp_path: Path)
         more = int(read_tunables(tmp_path, Path(wal)).wal_disk is not None)
         with_wal_s = predict_check_s(home, host, f'wal_home = "{wal}"\n')
         assert with_wal_s - own_s == pytest.approx((1 + more) * card_s, abs=5)
-        keep_card(make_card(look=read_tunables(tmp_path).disk, made_at=local_now()), home)
+        keep_card(make_card(**seen_here(tmp_path), made_at=local_now()), home)
         assert predict_check_s(home, host) == own_s, "a card of today is used"
         assert predict_check_s(home, host, f'wal_home = "{wal}"\n') - own_s == pytest.approx(more * card_s, abs=3)
     for tables, count in ((emulated, 1), (with_wal, 2)):

@@ -115,7 +115,9 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
 
 def _say_better(card: DiskCard, home: Path, now: dt.datetime, ui: Ui) -> None:
     """Say so where `tune` and `bench` go on with an older card, because it knows more."""
-    kept = None if card.look is None else find_kept_card([home], card.look, now=now)
+    if card.look is None or card.machine is None:
+        return
+    kept = find_kept_card([home], card.look, card.machine, now=now)
     if kept is not None and kept[0].scope > card.scope:
         better = f"{kept[0].made_at:%Y-%m-%d %H:%M}, {kept[1]}"
         ui.say(f"tune and bench still use the card that measured more ({better}); a run without --quick replaces it")

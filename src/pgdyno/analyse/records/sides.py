@@ -18,14 +18,11 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.host_facts import KERNELS_MEMORY_RATIO, HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import InitdbChoices, combine_choices, show_choices
 from pgdyno.spec.table import CacheState
 from pgdyno.spec.variant import OF_PLACE
-
-# Another kernel leaves a little more or less of the same memory.
-_KERNELS_RATIO = 0.01
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +209,7 @@ def look_alike(one: HostFacts | None, other: HostFacts | None) -> bool:
     if one is None or other is None or _outline(one) != _outline(other):
         return False
     sizes = zip(_list_memory_bytes(one), _list_memory_bytes(other), strict=True)
-    return all(math.isclose(*size, rel_tol=_KERNELS_RATIO) for size in sizes)
+    return all(math.isclose(*size, rel_tol=KERNELS_MEMORY_RATIO) for size in sizes)
 
 
 def hours_apart(first: Side, other: Side) -> float | None:
@@ -228,7 +225,7 @@ def _outline(host: HostFacts) -> tuple[object, ...]:
     disk = host.data_disk
     return (
         *(host.cpu_model, host.cpu_count, host.usable_cpu_count),
-        *(disk.size_bytes, disk.block_device, disk.filesystem),
+        *(disk.lasting_size_bytes, disk.block_device, disk.filesystem),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.cards.measure import describe_machine
 from pgdyno.errors import SpecError
 from pgdyno.record.device.disk_card import DiskCard, find_kept_card, read_card
 from pgdyno.record.machine.tunables import Tunables
@@ -45,10 +46,10 @@ def read_cards(files: Sequence[Path]) -> DiskCards:
 def find_cards(home: Path, machine: Tunables) -> DiskCards:
     """Find the newest cards that a home keeps of a server's disks; root's home counts, too, where the user named none."""
     now, homes = local_now(), homes_to_read(home)
-    wal = machine.wal_disk
+    here, wal = describe_machine(machine.host), machine.wal_disk
     return DiskCards(
-        data=find_kept_card(homes, machine.disk, now=now),
-        wal=None if wal is None else find_kept_card(homes, wal, now=now),
+        data=find_kept_card(homes, machine.disk, here, now=now),
+        wal=None if wal is None else find_kept_card(homes, wal, here, now=now),
     )
 
 

@@ -12,6 +12,7 @@ from pgdyno import __version__
 from pgdyno.conduct.ui import Ui
 from pgdyno.plan.disk import DiskPlan
 from pgdyno.record.device.disk_card import CardMachine, ClockTest, DiskCard
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.tunables import Tunables
 from pgdyno.run.device.disk_bench import DiskTools, measure_disk
 from pgdyno.run.host.clock import monotonic_s
@@ -56,23 +57,31 @@ def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, tit
         jobs.path, jobs.plan, tools, clock=jobs.clock, on_step=steps.begin, on_activity=ui.show_activity
     )
     steps.end()
-    host = jobs.machine.host
     return DiskCard(
         pgdyno_version=__version__,
         made_at=now,
         name=str(jobs.path),
         path=str(jobs.path),
-        machine=CardMachine(
-            hostname=platform.node(),
-            cpu_model=host.cpu_model,
-            cpu_count=host.cpu_count,
-            memory_bytes=host.memory_bytes,
-            kernel=host.kernel,
-            boot_id=read_sysctls([_BOOT_ID]).get(_BOOT_ID),
-        ),
+        machine=describe_machine(jobs.machine.host),
         look=jobs.machine.disk,
         took_s=monotonic_s() - began_s,
         **{**msgspec.structs.asdict(seen), "tools": {**seen.tools, **_name_server(tools)}},
+    )
+
+
+def describe_machine(host: HostFacts) -> CardMachine:
+    """Describe this machine as the one of a card.
+
+    Args:
+        host: Its facts.
+    """
+    return CardMachine(
+        hostname=platform.node(),
+        cpu_model=host.cpu_model,
+        cpu_count=host.cpu_count,
+        memory_bytes=host.memory_bytes,
+        kernel=host.kernel,
+        boot_id=read_sysctls([_BOOT_ID]).get(_BOOT_ID),
     )
 
 

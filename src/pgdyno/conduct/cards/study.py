@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.cards.measure import DiskJobs, take_card
+from pgdyno.conduct.cards.measure import DiskJobs, describe_machine, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
@@ -146,7 +146,8 @@ def _plan_card(folder: Path, home: Path, bindir: Path, clock: ClockTest | None) 
     if fio is None:
         seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S
         plan = msgspec.structs.replace(plan, flush_test_s=_FLUSH_TEST_S, expected_s=seconds)
-    kept = find_kept_card([home], machine.disk, now=local_now(), max_age=_FRESH)
+    here = describe_machine(machine.host)
+    kept = find_kept_card([home], machine.disk, here, now=local_now(), max_age=_FRESH)
     # A card of flushes alone is measured again once fio is installed.
     is_enough = kept is not None and (fio is None or kept[0].scope > CardScope.FLUSHES)
     return StudyCard(

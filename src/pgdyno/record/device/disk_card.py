@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 import enum
 import hashlib
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,6 +22,7 @@ from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.plan.disk import DiskJob
 from pgdyno.record.damage import refusing_damage
 from pgdyno.record.durable import write_durably
+from pgdyno.record.machine.host_facts import KERNELS_MEMORY_RATIO
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import DiskSpec, HostSpec
@@ -115,6 +117,16 @@ class CardMachine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     kernel: str
     boot_id: str | None
+
+    def is_same(self, other: CardMachine) -> bool:
+        """Return whether both are one machine: one start of it, or one of the same name, CPU model and memory.
+
+        A container gets a new name when it is made again. The number of CPUs may be a limit of who measured.
+        """
+        if self.boot_id is not None and self.boot_id == other.boot_id:
+            return True
+        is_alike = (self.hostname, self.cpu_model) == (other.hostname, other.cpu_model)
+        return is_alike and math.isclose(self.memory_bytes, other.memory_bytes, rel_tol=KERNELS_MEMORY_RATIO)
 
 
 class CardScope(enum.IntEnum):
@@ -247,13 +259,19 @@ def keep_card(card: DiskCard, home: Path) -> None:
 
 
 def find_kept_card(
-    homes: Iterable[Path], look: StorageStack, *, now: dt.datetime, max_age: dt.timedelta = MAX_AGE
+    homes: Iterable[Path],
+    look: StorageStack,
+    machine: CardMachine,
+    *,
+    now: dt.datetime,
+    max_age: dt.timedelta = MAX_AGE,
 ) -> tuple[DiskCard, Path] | None:
     """Find the best card that homes keep for the file system of a path: the widest scope, and the newest of those.
 
     Args:
-        homes: Pgdyno homes to search.
+        homes: Pgdyno homes to search; machines may share one, or have copies of it.
         look: The path as observed now.
+        machine: The machine of the path.
         now: Current time, with its time zone.
         max_age: Older cards are ignored.
 
@@ -265,16 +283,21 @@ def find_kept_card(
         # Ignore damaged cards, and cards that a newer pgdyno wrote.
         with contextlib.suppress(SpecError):
             card = read_card(path)
-            if _is_of_same_file_system(card, look) and dt.timedelta(0) <= now - card.made_at <= max_age:
+            if _is_of_same_file_system(card, look, machine) and dt.timedelta(0) <= now - card.made_at <= max_age:
                 found.append((card, path))
     return max(found, key=lambda one: (one[0].scope, one[0].made_at), default=None)
 
 
-def _is_of_same_file_system(card: DiskCard, look: StorageStack) -> bool:
-    if card.look is None or not (card.runs or card.flush_tests):
+def _is_of_same_file_system(card: DiskCard, look: StorageStack, machine: CardMachine) -> bool:
+    if card.look is None or card.machine is None or not (card.runs or card.flush_tests):
         return False
     then, now = card.look.facts, look.facts
-    return (then.device, then.filesystem, then.size_bytes) == (now.device, now.filesystem, now.size_bytes)
+    is_same = (then.device, then.filesystem, then.lasting_size_bytes) == (
+        now.device,
+        now.filesystem,
+        now.lasting_size_bytes,
+    )
+    return is_same and card.machine.is_same(machine)
 
 
 def _name_path(path: str) -> str:

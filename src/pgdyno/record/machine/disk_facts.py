@@ -41,6 +41,11 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.block_device or self.device
 
     @property
+    def lasting_size_bytes(self) -> int | None:
+        """The size where a file system has one of its own; None of ZFS, whose pool's other data change it."""
+        return None if self.filesystem == "zfs" else self.size_bytes
+
+    @property
     def is_in_memory(self) -> bool:
         """True if its contents are lost when the machine stops."""
         return self.filesystem in _IN_MEMORY

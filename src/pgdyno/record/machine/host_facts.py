@@ -6,6 +6,9 @@ import msgspec
 
 from pgdyno.record.machine.disk_facts import DiskFacts
 
+KERNELS_MEMORY_RATIO = 0.01
+"""Another kernel leaves a little more or less of the same memory."""
+
 
 class CpuTopology(msgspec.Struct, frozen=True, kw_only=True):
     """How the CPUs of a machine share cores, sockets and memory."""
