@@ -13,6 +13,7 @@ from pgdyno.report.document import Prose
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.conditions.emulated import build_emulated, emulation_table
 from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.tune.hosts import make_shape
 from tests.disk_cards import make_card
 from tests.report.build import build_report
 
@@ -42,6 +43,29 @@ def test_an_emulation_is_named_with_its_nearness_and_limits() -> None:
     assert rows["data", "random reads, 8 kB"][0] == "12,000 IOPS"
     assert rows["WAL", "a flush"][0] == "1.80 ms"
     assert len(rows) == 10
+
+
+def test_an_emulation_is_held_against_the_disks_that_it_made() -> None:
+    """What the machine lets through is not declared, and is assumed: the disks are made so, and not as fast as eight gp3."""
+    disk = DiskSpec(volume="gp3", count=8, size="50GB", raid=0)
+    host = HostSpec(name="db1", cpus=2, memory="4GB", disk=disk, wal_disk=disk, emulate=True)
+    report = report_of(host)
+    made = make_shape(host).disk
+    assert made.random_read_iops.value < 0.5 * 24_000
+    table = emulation_table(report)
+    assert table is not None
+    rows = {row[1].text: row[2:] for row in table.rows if row[0].text == "data"}
+    declared, *_ = rows["random reads, 8 kB"]
+    assert declared.text == f"{made.random_read_iops.value:,.0f} IOPS"
+    assert declared.note == rows["a flush"][0].note == "assumed: no source says it"
+    view = report.disk
+    assert view is not None
+    assert {one.ceiling.value for one in view.efficiencies} >= {
+        made.random_read_iops.value,
+        made.write_bytes_per_s.value,
+    }
+    # The card's disk does more than the emulated one would, which the report says, but no doubt of the card.
+    assert not {one.rule for one in view.findings} & {"above-declared", "above-lasting", "below-ceiling"}
 
 
 @pytest.mark.parametrize("host", [None, msgspec.structs.replace(HOST, emulate=False)])

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from pgdyno import __version__
 from pgdyno.analyse.comparison.disk_cards import DiskDifference, compare_entries
 from pgdyno.analyse.disk.card import estimate_card
+from pgdyno.analyse.disk.ceiling import StorageCeilings
 from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, declared_entries, instance_limits_of
 from pgdyno.analyse.disk.entries import list_entries
 from pgdyno.errors import ExitCode, SpecError, with_program
@@ -26,6 +27,7 @@ from pgdyno.report.input import CardView, FurtherCard
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.host import HostSpec, read_host
+from pgdyno.tune.hosts import ceilings_of_emulation
 
 _HOST_FILE = ".toml"
 
@@ -132,11 +134,14 @@ def _view_any(path: Path) -> CardView:
 
 
 def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[DiskCard] = ()) -> CardView:
-    """All that can be said of a card."""
+    """All that can be said of a card. How near an emulated disk came to its limits is for the study's report to say."""
     figures = estimate_card(card)
-    entries, ceilings = list_entries(card, figures), ceilings_of(card)
+    is_emulated = card.host is not None and card.host.emulate
+    entries, ceilings = list_entries(card, figures), _find_ceilings(card)
     held = compare_with_ceilings(entries, ceilings) if ceilings is not None else ()
-    rule_input = DiskRuleInput(card=card, figures=figures, entries=entries, efficiencies=held, beside=tuple(beside))
+    rule_input = DiskRuleInput(
+        card=card, figures=figures, entries=entries, efficiencies=() if is_emulated else held, beside=tuple(beside)
+    )
     program = program_name()
     return CardView(
         card=card,
@@ -151,6 +156,12 @@ def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[Disk
         ),
         file=None if file is None else str(file),
     )
+
+
+def _find_ceilings(card: DiskCard) -> StorageCeilings | None:
+    if card.host is None or card.declared is None or not card.host.emulate:
+        return ceilings_of(card)
+    return ceilings_of_emulation(card.host, card.declared)
 
 
 def read_declared(host: str | None) -> HostSpec | None:

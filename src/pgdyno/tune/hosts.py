@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, Limit
+from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
 from pgdyno.analyse.disk.layout_ceiling import (
     VolumeFigure,
     compute_array_ceiling,
@@ -91,6 +91,22 @@ def make_shape(host: Instance | HostSpec, *, dataset_bytes: float | None = None)
         ),
         topology=spec.topology,
     )
+
+
+def ceilings_of_emulation(host: HostSpec, disk: DiskSpec) -> StorageCeilings:
+    """Compute the ceilings of a declared disk as an emulation of its machine makes it: what lasts, assumed where not declared.
+
+    Args:
+        host: A machine with CPUs.
+        disk: One of its disks.
+    """
+    instance = find_instance(host.instance) if host.instance is not None else None
+    limits = _MachineLimits(known=limits_of(host), cpu_count=host.cpus or (instance.cpu_count if instance else 1))
+    ceilings = compute_ceilings(disk, limits.known, region=host.region)
+    lasting = {name: _find_lasting(name, disk, limits)[0] for name in TRANSFERS}
+    held = {name: msgspec.structs.replace(one, burst_value=None) for name, one in lasting.items()}
+    absent = {name: reason for name, reason in ceilings.absent.items() if name not in held}
+    return msgspec.structs.replace(ceilings, absent=absent, **held)
 
 
 class _MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,17 +193,21 @@ def _find_devices(spec: DiskSpec) -> tuple[Device, ...]:
 
 
 def _find_figure(name: str, spec: DiskSpec, limits: _MachineLimits) -> Known:
-    """Return a sustained figure, declared or assumed for the kind of disk and the size of the machine."""
     title, unit = TITLES[name]
+    ceiling, origin = _find_lasting(name, spec, limits)
+    return Known(name=title, value=ceiling.value, unit=unit, origin=origin, how=ceiling.how)
+
+
+def _find_lasting(name: str, spec: DiskSpec, limits: _MachineLimits) -> tuple[Ceiling, Origin]:
+    """Return what a disk sustains, declared or assumed for the kind of disk and the size of the machine."""
     ceiling, origin = _find_ceiling(name, spec, limits.known)
-    how = ceiling.how
     if ceiling.is_machine_unknown:
         provider = find_volume(spec.volume).provider if spec.volume is not None else None
         capped, _ = _find_ceiling(name, spec, limits.assume(provider))
         if capped.binds is Limit.INSTANCE:
-            ceiling, origin = capped, Origin.ASSUMED
             how = f"the machine's own limit is not known; assumed: {capped.how}"
-    return Known(name=title, value=ceiling.value, unit=unit, origin=origin, how=how)
+            return msgspec.structs.replace(capped, how=how), Origin.ASSUMED
+    return ceiling, origin
 
 
 def _find_ceiling(name: str, spec: DiskSpec, limits: InstanceLimits | None) -> tuple[Ceiling, Origin]:

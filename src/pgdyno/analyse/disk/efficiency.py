@@ -26,13 +26,14 @@ _ABOVE_RATIO = 1.05
 _BELOW_RATIO = 0.8
 # Source: Amazon EC2 user guide, instance store volumes: the model number of their NVMe controllers.
 _INSTANCE_STORE = "instance storage"
-_CEILINGS = {
+CEILINGS = {
     DiskFigureKey.RANDOM_READ: "random_read_iops",
     DiskFigureKey.RANDOM_WRITE: "random_write_iops",
     DiskFigureKey.SEQUENTIAL_READ: "read_bytes_per_s",
     DiskFigureKey.SEQUENTIAL_WRITE: "write_bytes_per_s",
     DiskFigureKey.FLUSHES: "flushes_per_s",
 }
+"""The names of the ceilings of measured figures."""
 
 
 class Attainment(enum.Enum):
@@ -88,7 +89,7 @@ def is_own_storage(look: StorageStack | None) -> bool:
 def declared_entries(ceilings: StorageCeilings) -> tuple[DiskFigure, ...]:
     """List the sustained declared ceilings under the names of the measured figures."""
     found = []
-    for key, name in _CEILINGS.items():
+    for key, name in CEILINGS.items():
         ceiling: Ceiling | None = getattr(ceilings, name)
         if ceiling is not None:
             lasting = Estimate(value=ceiling.value, low=None, high=None, n=0, unit=ceiling.unit, reason="declared")
@@ -100,7 +101,7 @@ def compare_with_ceilings(entries: Sequence[DiskFigure], ceilings: StorageCeilin
     """Compare each measured figure that has a ceiling with it, in the order of entries."""
     found = []
     for entry in entries:
-        ceiling: Ceiling | None = getattr(ceilings, _CEILINGS.get(entry.key, ""), None)
+        ceiling: Ceiling | None = getattr(ceilings, CEILINGS.get(entry.key, ""), None)
         if ceiling is not None and entry.estimate.value is not None:
             found.append(
                 Efficiency(

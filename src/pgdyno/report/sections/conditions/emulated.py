@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgdyno.analyse.disk.efficiency import CEILINGS
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.report.document import Block, Prose, Tone
 from pgdyno.report.format import format_bytes, format_cpus, format_percent
@@ -14,7 +15,7 @@ from pgdyno.report.sections.disk.card import ENTRY_WORDS, format_latency, show_l
 from pgdyno.report.table import Cell, Table, columns, text
 from pgdyno.spec.host import HostSpec
 from pgdyno.tune.hosts import make_shape
-from pgdyno.tune.types import Known, Origin
+from pgdyno.tune.types import Disk, Known, Origin
 
 _NEVER = (
     "the speed of its CPUs and of its memory",
@@ -78,35 +79,42 @@ def _list_excess(report: ReportInput, host: HostSpec) -> Iterator[str]:
 
 def _describe_nearness(name: str, view: CardView, host: HostSpec) -> str:
     ratios = [one.ratio.value for one in view.efficiencies if one.key is not DiskFigureKey.FLUSHES and one.ratio.value]
-    flush_us, wanted = _find_flush_us(view), _find_wanted(name, host)
+    flush_us, disk = _find_flush_us(view), _find_disk(name, host)
     parts = []
     if ratios:
         low, high = format_percent(min(ratios)), format_percent(max(ratios))
         parts.append(f"{low} of IOPS and MB/s" if low == high else f"{low} to {high} of IOPS and MB/s")
-    if flush_us and wanted is not None:
-        parts.append(f"{format_percent(flush_us / (wanted.value * 1e6))} of the time of a flush")
+    if flush_us and disk is not None:
+        parts.append(f"{format_percent(flush_us / (disk.flush_s.value * 1e6))} of the time of a flush")
     return f"{name}: {join_names(parts)}" if parts else ""
 
 
 def _list_rows(name: str, view: CardView, host: HostSpec) -> Iterator[tuple[Cell, ...]]:
+    disk = _find_disk(name, host)
+    if disk is None:
+        return
     for one in view.efficiencies:
         if one.key is not DiskFigureKey.FLUSHES and one.measured.value is not None:
-            declared = show_like(one.key, one.measured, one.ceiling.value)
+            note = _note_assumed(getattr(disk, CEILINGS[one.key]))
+            declared = text(show_like(one.key, one.measured, one.ceiling.value), note=note)
             measured = show_like(one.key, one.measured, one.measured.value)
             ratio = None if one.ratio.value is None else format_percent(one.ratio.value)
-            yield text(name), text(ENTRY_WORDS[one.key]), text(declared), text(measured), text(ratio)
-    flush_us, wanted = _find_flush_us(view), _find_wanted(name, host)
-    if flush_us is not None and wanted is not None:
-        note = "assumed: no source says it" if wanted.origin is Origin.ASSUMED else None
-        ratio = format_percent(flush_us / (wanted.value * 1e6))
-        declared_cell = text(format_latency(wanted.value * 1e6), note=note)
-        yield text(name), text("a flush"), declared_cell, text(format_latency(flush_us)), text(ratio)
+            yield text(name), text(ENTRY_WORDS[one.key]), declared, text(measured), text(ratio)
+    flush_us = _find_flush_us(view)
+    if flush_us is not None:
+        wanted_us = disk.flush_s.value * 1e6
+        declared = text(format_latency(wanted_us), note=_note_assumed(disk.flush_s))
+        ratio = format_percent(flush_us / wanted_us)
+        yield text(name), text("a flush"), declared, text(format_latency(flush_us)), text(ratio)
 
 
-def _find_wanted(name: str, host: HostSpec) -> Known | None:
+def _note_assumed(wanted: Known) -> str | None:
+    return "assumed: no source says it" if wanted.origin is Origin.ASSUMED else None
+
+
+def _find_disk(name: str, host: HostSpec) -> Disk | None:
     shape = make_shape(host)
-    disk = shape.wal_disk if name == "WAL" else shape.disk
-    return None if disk is None else disk.flush_s
+    return shape.wal_disk if name == "WAL" else shape.disk
 
 
 def _find_flush_us(view: CardView) -> float | None:
