@@ -97,7 +97,12 @@ def estimate_mean_of_trials(
 
 
 def estimate_geometric_mean(
-    values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE, resolution_ratio: float = 0.0
+    values: Sequence[float],
+    *,
+    unit: str,
+    confidence: float = CONFIDENCE,
+    resolution_ratio: float = 0.0,
+    noise: Noise | None = None,
 ) -> Estimate:
     """Estimate the geometric mean over trials, with Student's t interval on logarithms: for rates and latencies.
 
@@ -110,6 +115,7 @@ def estimate_geometric_mean(
         confidence: Confidence level of the interval, in (0, 1).
         resolution_ratio: Width of the steps that values are rounded to, as a share of a value. Values within one step
             show no spread, so the spread counts as at least that of values spread evenly over a step.
+        noise: Of the logarithm of one value, where more than the values tells it; None: that of the values.
 
     Raises:
         ValueError: A value is not positive.
@@ -118,7 +124,8 @@ def estimate_geometric_mean(
     its width / sqrt(12).
     """
     least_sd = resolution_ratio / math.sqrt(12)
-    of_logs = _estimate_with_t(_logarithms(values), unit=unit, confidence=confidence, least_sd=least_sd)
+    logs = _logarithms(values)
+    of_logs = _estimate_with_t(logs, unit=unit, confidence=confidence, noise=noise, least_sd=least_sd)
     return map_estimate(of_logs, math.exp)
 
 

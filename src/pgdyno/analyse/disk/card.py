@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean, pool_noise
+from pgdyno.analyse.estimate import Estimate, Noise, estimate_geometric_mean, pool_noise
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.disk_card import Direction, DiskCard, JobRun, Latencies
 
@@ -30,8 +30,8 @@ DRIFT_RATIO = 0.10
 # Share of a run's parts at either end; with fewer than six parts there are no ends to compare.
 _END_RATIO = 1 / 3
 _MIN_PARTS = 6
-# With fewer ratios, the interval is unbounded.
-_MIN_RATIOS = 3
+# With fewer ratios, or degrees of freedom of their noise, the interval is nearly unbounded.
+_MIN_RATIOS, _MIN_DEGREES = 3, 2
 _PER_S, _BYTES_PER_S, _US = "1/s", "bytes/s", "us"
 
 
@@ -273,16 +273,15 @@ def _find_drifts(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterato
     ]
     for what, patterns in (("reads", _READS), ("writes", _WRITES)):
         chosen = [run for run in at_limit if run.job.pattern in patterns]
-        for is_within_runs, ratios in ((True, _within_runs(chosen)), (False, _over_rounds(chosen))):
-            ratio = estimate_positive(ratios, "ratio")
-            if ratio.n < _MIN_RATIOS or ratio.low is None or ratio.high is None:
+        for is_within_runs, ratio in ((True, _within_runs(chosen)), (False, _over_rounds(chosen))):
+            if ratio is None or ratio.low is None or ratio.high is None:
                 continue
             # Within a run, fio's own start would look like a rise.
             if ratio.high < 1 - DRIFT_RATIO or (ratio.low > 1 / (1 - DRIFT_RATIO) and not is_within_runs):
                 yield Drift(what=what, is_within_runs=is_within_runs, ratio=ratio)
 
 
-def _within_runs(runs: Sequence[JobRun]) -> list[float]:
+def _within_runs(runs: Sequence[JobRun]) -> Estimate | None:
     ratios = []
     for run in runs:
         rates = [span.iops for span in run.spans]
@@ -290,15 +289,31 @@ def _within_runs(runs: Sequence[JobRun]) -> list[float]:
         before = math.fsum(rates[:count])
         if len(rates) >= _MIN_PARTS and before > 0:
             ratios.append(math.fsum(rates[-count:]) / before)
-    return ratios
+    return estimate_positive(ratios, "ratio") if len(ratios) >= _MIN_RATIOS else None
 
 
-def _over_rounds(runs: Sequence[JobRun]) -> list[float]:
+def _over_rounds(runs: Sequence[JobRun]) -> Estimate | None:
+    """Estimate the ratio of the last round to the first over jobs, with the noise of all rounds; None with too few of them.
+
+    The noise is what is left of each run's logarithm without the mean of its job and of its round: a quick card has two
+    jobs at the limit in each direction, whose two ratios alone would say nothing.
+    Source: Scheffe 1959, The Analysis of Variance, 4.2: the two-way layout with one observation in each cell.
+    """
     by_job: dict[_Key, dict[int, float]] = {}
     for run in runs:
-        by_job.setdefault(_key(run.job), {})[run.round] = iops_of(run)
-    ends = [(rounds[min(rounds)], rounds[max(rounds)]) for rounds in by_job.values() if len(rounds) > 1]
-    return [last / first for first, last in ends if first > 0]
+        if (iops := iops_of(run)) > 0:
+            by_job.setdefault(_key(run.job), {})[run.round] = math.log(iops)
+    rounds = sorted({run.round for run in runs})
+    logs = [[of_job[number] for number in rounds] for of_job in by_job.values() if len(of_job) == len(rounds)]
+    degrees = (len(logs) - 1) * (len(rounds) - 1)
+    if degrees < _MIN_DEGREES:
+        return None
+    around_jobs = [[one - math.fsum(each) / len(each) for one in each] for each in logs]
+    spread = pool_noise(list(zip(*around_jobs, strict=True)))
+    # Means of jobs that were taken off hide a part of the spread; a ratio has the noise of two runs.
+    times = math.sqrt(2 * len(rounds) / (len(rounds) - 1))
+    noise = None if spread is None else Noise(spread.sd * times, degrees)
+    return estimate_geometric_mean([math.exp(each[-1] - each[0]) for each in logs], unit="ratio", noise=noise)
 
 
 def _pool_noise(jobs: Sequence[JobFigures]) -> float | None:
