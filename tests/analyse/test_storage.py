@@ -54,7 +54,9 @@ def values(found: StorageCeilings) -> list[float]:
         ("raid6", 12, 12, 2, 10),
         # Never less than one disk.
         ("raid5", 3, 3, 1, 2),
-        ("linear", 4, 4, 1, 1),
+        ("raid4", 8, 7, 1, 7),
+        # All disks of an unknown level read, and one writes.
+        ("raid7", 4, 4, 1, 1),
         ("raid0", 1, 1, 1, 1),
     ]
 )
@@ -110,6 +112,10 @@ def test_what_was_measured_there_was_burst(case: dict[str, Any]) -> None:
 def test_mirrors_that_spin_read_one_stream_no_faster_than_one() -> None:
     assert [array_times("raid10", 8, can_seek=can).long_reads for can in (True, False)] == [8, 4]
     assert [array_times("raid5", 8, can_seek=can).long_reads for can in (True, False)] == [7, 7]
+
+
+def test_a_file_of_a_linear_array_lies_on_one_disk() -> None:
+    assert array_times("linear", 4) == array_times("raid0", 1)
 
 
 def test_a_volume_by_itself_and_with_what_is_bought() -> None:

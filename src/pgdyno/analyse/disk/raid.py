@@ -45,12 +45,13 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
 # Source: github.com/ecraftagency/postgres_10k_tps_olap, data_throughput_fio and data_seq_write_fio of 2026-01-03.
 _MIRRORS = frozenset({"raid1", "raid10"})
 # For n disks, by level as md calls it. A write waits for all mirrors; a write with parity reads the old data and parity
-# and writes both again, which is 4 I/Os, and 6 with two parities. Source: md(4); Patterson, Gibson & Katz 1988,
-# doi:10.1145/50202.50214.
+# and writes both again, which is 4 I/Os, and 6 with two parities. The one parity disk of RAID 4 serves no reads, and has
+# two I/Os of every write. Source: md(4); Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214.
 _TIMES: dict[str, Callable[[int], tuple[float, float, float]]] = {
     "raid0": lambda n: (n, n, n),
     "raid1": lambda n: (n, 1, 1),
     "raid10": lambda n: (n, n / 2, n / 2),
+    "raid4": lambda n: (n - 1, 1 / 2, n - 1),
     "raid5": lambda n: (n, n / 4, n - 1),
     "raid6": lambda n: (n, n / 6, n - 2),
 }
@@ -64,6 +65,9 @@ def array_times(level: str, disk_count: int, *, can_seek: bool = True) -> ArrayT
         disk_count: Number of equal disks, including mirrors and parity.
         can_seek: False for disks that spin, where two mirrors read one stream no faster than one.
     """
+    if level == "linear":
+        # Its disks stand one behind the other, so that a file lies on one of them. Source: md(4).
+        return array_times("raid0", 1)
     times = _TIMES.get(level, _TIMES["raid1"])(disk_count)
     reads, writes, data = (max(1.0, float(one)) for one in times)
     long_reads = reads if level in _MIRRORS and can_seek else data
