@@ -182,6 +182,7 @@ def test_the_tail_of_the_clocks_histogram() -> None:
     rows = [
         ({"1": 962, "2": 37, "1024": 1, "2048": 0}, "us", "; 3.80 % of 1,000 readings took longer than 1 µs, and none longer than 1.02 ms"),
         ({"31": 999, "1023": 0, "2047": 1}, "ns", "; 0.10 % of 1,000 readings took longer than 1 µs, and none longer than 2.05 µs"),
+        ({"511": 10, "1023": 990, "2047": 0}, "ns", "; 0 % of 1,000 readings took longer than 1 µs, and none longer than 1.02 µs"),
         ({}, "us", ""),
     ]  # fmt: skip
     for counts, unit, tail in rows:
