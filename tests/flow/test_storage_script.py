@@ -94,6 +94,17 @@ def test_a_single_disk_is_made_and_is_not_made_again(tmp_path: Path, etc: Path, 
         assert not (tmp_path / "other").exists()
 
 
+def test_the_last_line_of_fstab_may_have_no_end(tmp_path: Path, etc: Path, target: Path) -> None:
+    before = f"{tmp_path}/none {tmp_path} auto noauto 0 0"
+    (etc / "fstab").write_text(before)
+    with empty_loop(tmp_path, "disk", SIZE_BYTES) as device:
+        ran = run_script("ext4", device, target, etc)
+        assert ran.returncode == 0, ran.stderr
+        first, *added = (etc / "fstab").read_text().splitlines()
+        assert (first, len(added), added[0][:5]) == (before, 1, "UUID=")
+        subprocess.run(["umount", target], check=True)
+
+
 def test_a_folder_that_is_in_use_is_refused(tmp_path: Path, etc: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()

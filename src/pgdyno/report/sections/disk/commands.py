@@ -148,6 +148,8 @@ def _make(system: NewFileSystem) -> Iterator[str]:
     yield f'mkdir -p "${role}_folder"'
     yield f'mount -t {system.filesystem} -o {system.mount_options} "${role}" "${role}_folder"'
     line = f"UUID=$uuid ${role}_folder {system.filesystem} {system.mount_options} 0 {_PASS[system.filesystem]}"
+    # A line that does not end would take ours into itself.
+    yield '[ -z "$(tail -c1 "$etc/fstab")" ] || echo >> "$etc/fstab"'
     yield f'echo "{line}" >> "$etc/fstab"'
     if system.read_ahead_kb is not None:
         # A sector of blockdev has 512 bytes.
