@@ -78,6 +78,8 @@ def test_arrays() -> None:
     assert "lvcreate -q --yes --name data --extents 100%FREE --stripes 2 --stripesize 256k pgdata" in striped
     assert "mkfs.xfs -q -d su=256k,sw=2" in striped
     assert "mdadm" not in striped
+    # Before anything is written to a device.
+    assert striped.index("if vgs pgdata ") < striped.index("\npvcreate ")
 
 
 @pytest.mark.parametrize(("kind", "scheduler"), [("local-ssd", "none"), ("hdd", "mq-deadline"), ("network-ssd", None)])

@@ -112,6 +112,9 @@ def _checks(systems: Sequence[NewFileSystem]) -> Iterator[str]:
         path = _array(system)
         if path is not None:
             yield f'[ ! -e {path} ] || fail "{path} exists already"'
+        if system.declared.lvm_stripes:
+            group = f"pg{system.role}"
+            yield f'if vgs {group} > /dev/null 2>&1; then fail "the volume group {group} exists already"; fi'
 
 
 def _tools(systems: Sequence[NewFileSystem]) -> list[str]:
@@ -126,7 +129,7 @@ def _tools(systems: Sequence[NewFileSystem]) -> list[str]:
     if any(system.declared.raid is not None for system in systems):
         tools.add("mdadm")
     if any(system.declared.lvm_stripes for system in systems):
-        tools |= {"pvcreate", "vgcreate", "lvcreate"}
+        tools |= {"vgs", "pvcreate", "vgcreate", "lvcreate"}
     return sorted(tools)
 
 
