@@ -15,6 +15,7 @@ from pgdyno.errors import SpecError
 from pgdyno.flow.disk import check_paths
 from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards, view_card
 from pgdyno.record.device.disk_card import FORMAT, ClockTest, DiskCard, add_declared_disk, keep_card, write_card
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
@@ -83,6 +84,13 @@ def test_a_card_is_shown_beside_what_is_declared_later(card: Path) -> None:
             show_cards(paths, host=host)
 
 
+def stack(*names: str) -> StorageStack:
+    look = make_look()
+    return msgspec.structs.replace(
+        look, devices=tuple(msgspec.structs.replace(look.devices[0], name=name) for name in names)
+    )
+
+
 def test_the_second_path_is_the_wals() -> None:
     host = HostSpec(
         instance="c7g.2xlarge", disk=DiskSpec(kind="local-ssd"), wal_disk=DiskSpec(volume="gp3", size="30GB")
@@ -91,7 +99,18 @@ def test_the_second_path_is_the_wals() -> None:
     assert data.declared == host.disk
     assert wal.declared == last.declared == host.wal_disk
     assert add_declared_disk(make_card(), None, 0) == make_card()
-    assert add_declared_disk(make_card(), HostSpec(disk=host.disk), 1).declared == host.disk
+    # pg_wal's disk is the data's, unless it is seen apart.
+    one = HostSpec(disk=host.disk)
+    apart, volume = (make_card(look=stack(*names)) for names in (["sdb"], ["dm-1", "nvme0n1"]))
+    for card, data, declared in (
+        (apart, None, host.disk),
+        (apart, stack("nvme0n1"), None),
+        (volume, stack("dm-0", "nvme0n1"), host.disk),
+        # Neither memory nor a disk of another machine has a device here.
+        (make_card(look=stack()), stack("nvme0n1"), host.disk),
+    ):
+        assert add_declared_disk(card, one, 1, data=data).declared == declared
+    assert add_declared_disk(apart, host, 1, data=stack("nvme0n1")).declared == host.wal_disk
 
 
 def test_a_host_file_or_an_instance(tmp_path: Path) -> None:

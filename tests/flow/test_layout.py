@@ -39,6 +39,13 @@ def test_data_and_wal(tmp_path: Path) -> None:
     assert [view.declared for view in show_layouts([tmp_path, tmp_path], HOST).views] == [HOST.disk] * 2
 
 
+@needs_root
+def test_what_is_declared_of_the_data_does_not_hold_for_a_disk_apart(tmp_path: Path) -> None:
+    with mounted_loop(tmp_path, "ext4", 64 * MIB) as loop:
+        views = show_layouts([tmp_path, loop.folder], HOST).views
+        assert [view.declared for view in views] == [HOST.disk, None]
+
+
 @each_row(
     [
         ("c7g.2xlarge", "gp3", ""),

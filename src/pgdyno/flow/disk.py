@@ -96,7 +96,8 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
             title = f"{job.path}: " if len(jobs) > 1 else ""
             # The clock is the machine's: it is tested once.
             rest = msgspec.structs.replace(job, clock=cards[0].clock if cards else None)
-            card = add_declared_disk(take_card(rest, tools, ui=ui, now=now, title=title), declared, place)
+            card = take_card(rest, tools, ui=ui, now=now, title=title)
+            card = add_declared_disk(card, declared, place, data=cards[0].look if cards else None)
             if not card.runs and not card.flush_tests:
                 reasons = "\n".join(f"{one.what}: {one.reason}" for one in card.unseen)
                 raise StepFailedError(f"nothing could be measured of {job.path}", detail=reasons)

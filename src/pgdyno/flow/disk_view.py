@@ -86,7 +86,8 @@ def show_cards(paths: Sequence[Path], *, host: str | None) -> DiskResult:
     if not paths:
         raise SpecError("no disk card is named", hint="for example `pgdyno disk --show pgdyno-disks/CARD.json`")
     named = read_declared(host)
-    cards = [add_declared_disk(read_card(path), named, place) for place, path in enumerate(paths)]
+    read = [read_card(path) for path in paths]
+    cards = [add_declared_disk(card, named, place, data=read[0].look) for place, card in enumerate(read)]
     return DiskResult(
         views=tuple(
             view_card(card, file=file, beside=[one for one in cards if one is not card])

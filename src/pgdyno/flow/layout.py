@@ -17,7 +17,8 @@ from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
 from pgdyno.flow.terminal import print_document
-from pgdyno.record.machine.tunables import StorageStack
+from pgdyno.record.device.disk_card import find_declared_disk
+from pgdyno.record.machine.tunables import StorageStack, Tunables
 from pgdyno.report.documents.disk import layout_document
 from pgdyno.report.sections.disk.commands import format_storage_script
 from pgdyno.report.sections.disk.layout import LayoutView, build_layouts
@@ -65,11 +66,13 @@ def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:
         views = [_declare(title, disk, limits, region=host.region) for title, disk in disks.items()]
         return LayoutResult(views=tuple(_judge(view, host) for view in views))
     known = host or _find_instance()
-    limits = None if known is None else limits_of(known)
-    declared = [None, None] if known is None else [known.disk, known.wal_disk or known.disk]
-    region = None if known is None else known.region
-    views = [_find(path, declared[min(place, 1)], limits, region=region) for place, path in enumerate(paths)]
-    return LayoutResult(views=tuple(view if known is None else _judge(view, known) for view in views))
+    machines = [read_tunables(path) for path in paths]
+    return LayoutResult(
+        views=tuple(
+            _find(path, machine, known, place, data=machines[0].disk)
+            for place, (path, machine) in enumerate(zip(paths, machines, strict=True))
+        )
+    )
 
 
 def write_storage_script(host: HostSpec) -> str:
@@ -97,15 +100,16 @@ def _judge(view: LayoutView, host: HostSpec) -> LayoutView:
     return msgspec.structs.replace(view, unsold=tell_unsold(host.instance, view.declared))
 
 
-def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None, *, region: str | None) -> LayoutView:
-    machine = read_tunables(path)
+def _find(path: Path, machine: Tunables, host: HostSpec, place: int, *, data: StorageStack) -> LayoutView:
+    disk = find_declared_disk(host, place, look=machine.disk, data=data)
     is_inside = disk is None and is_own_storage(machine.disk)
-    view = _declare(str(path), disk, None if is_inside else limits, region=region, look=machine.disk)
-    return msgspec.structs.replace(view, ceilings=apply_throttles(view.ceilings, machine.disk, machine.limits))
+    view = _declare(str(path), disk, None if is_inside else limits_of(host), region=host.region, look=machine.disk)
+    ceilings = apply_throttles(view.ceilings, machine.disk, machine.limits)
+    return _judge(msgspec.structs.replace(view, ceilings=ceilings), host)
 
 
-def _find_instance() -> HostSpec | None:
-    """Return the instance type that this machine reports; None if it is not known."""
+def _find_instance() -> HostSpec:
+    """Return a machine of the instance type that this one reports; one of which nothing is known if that is unknown."""
     product = read_product()
     is_known = any(instance.name == product for instance in list_instances())
-    return HostSpec(instance=product) if is_known else None
+    return HostSpec(instance=product if is_known else None)

@@ -165,7 +165,7 @@ def study_card_step(wanted: StudyCard | None, *, host: HostSpec | None, store: R
     measured = wanted if wanted.is_done else measure_study_card(wanted, home=home, ui=ui)
     for place, (one, path) in enumerate(zip((measured, measured.wal), store.card_paths(0), strict=True)):
         if one is not None and one.kept is not None:
-            write_card(add_declared_disk(one.kept, host, place), path)
+            write_card(add_declared_disk(one.kept, host, place, data=measured.jobs.machine.disk), path)
     if home.places:
         known = {one.device: one.kept for one in (measured, *measured.further) if one.kept is not None}
         for device, path in _list_further_cards(store, store.read_record()):

@@ -313,9 +313,35 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "root"
 
 
-def add_declared_disk(card: DiskCard, host: HostSpec | None, place: int) -> DiskCard:
-    """Return a card with the disk that a host file declares: the data disk for place 0, else the WAL disk."""
+def add_declared_disk(
+    card: DiskCard, host: HostSpec | None, place: int, *, data: StorageStack | None = None
+) -> DiskCard:
+    """Return a card with what a host file declares of its disk.
+
+    Args:
+        card: The card.
+        host: The declared machine; None: nothing is declared.
+        place: 0 for the disk of the data, else that of pg_wal.
+        data: The disk of the data as observed, for a card of pg_wal's.
+    """
     if host is None:
         return card
-    disk = (host.wal_disk or host.disk) if place else host.disk
-    return msgspec.structs.replace(card, host=host, declared=disk, instance=host.instance)
+    declared = find_declared_disk(host, place, look=card.look, data=data)
+    return msgspec.structs.replace(card, host=host, declared=declared, instance=host.instance)
+
+
+def find_declared_disk(
+    host: HostSpec, place: int, *, look: StorageStack | None, data: StorageStack | None
+) -> DiskSpec | None:
+    """Return what a host file declares of the disk of the data (place 0), or of pg_wal's, which is the data's unless it is seen apart.
+
+    Args:
+        host: The declared machine.
+        place: 0 for the disk of the data, else that of pg_wal.
+        look: The disk as observed.
+        data: The disk of the data as observed.
+    """
+    if not place or host.wal_disk is not None:
+        return host.wal_disk if place else host.disk
+    is_apart = look is not None and data is not None and look.is_apart_from(data)
+    return None if is_apart else host.disk

@@ -34,6 +34,11 @@ class StorageStack(msgspec.Struct, frozen=True, kw_only=True):
     unseen: tuple[Unseen, ...] = ()
     """Devices whose striping could not be observed."""
 
+    def is_apart_from(self, other: StorageStack) -> bool:
+        """Return whether the two are known to have no device in common."""
+        ours, theirs = ({device.name for device in one.devices} for one in (self, other))
+        return bool(ours and theirs) and ours.isdisjoint(theirs)
+
 
 class Tunables(msgspec.Struct, frozen=True, kw_only=True):
     """The machine that settings are derived for.
