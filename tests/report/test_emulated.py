@@ -12,6 +12,8 @@ from pgdyno.record.device.disk_card import add_declared_disk
 from pgdyno.report.document import Prose
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.conditions.emulated import build_emulated, emulation_table
+from pgdyno.report.sections.disk.layout import explain_layout
+from pgdyno.report.sections.disk.tables import layout_of
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.tune.hosts import make_shape
 from tests.disk_cards import make_card
@@ -66,6 +68,14 @@ def test_an_emulation_is_held_against_the_disks_that_it_made() -> None:
     }
     # The card's disk does more than the emulated one would, which the report says, but no doubt of the card.
     assert not {one.rule for one in view.findings} & {"above-declared", "above-lasting", "below-ceiling"}
+
+
+def test_no_array_is_looked_for_below_an_emulated_disk() -> None:
+    for host in (HOST, msgspec.structs.replace(HOST, emulate=False)):
+        view = report_of(host).disk
+        layout = None if view is None else layout_of(view)
+        assert layout is not None
+        assert ("An array is declared" in " ".join(explain_layout(layout))) is not host.emulate
 
 
 @pytest.mark.parametrize("host", [None, msgspec.structs.replace(HOST, emulate=False)])

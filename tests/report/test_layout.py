@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
+from pgdyno.record.machine.preflight import Unseen
 from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.report.documents.disk import layout_document
 from pgdyno.report.forms.terminal import print_terminal
@@ -22,6 +23,7 @@ from pgdyno.report.sections.disk.layout import (
     ceilings_table,
     describe_declared,
     devices_table,
+    explain_layout,
 )
 from pgdyno.run.host.host import Host
 from pgdyno.run.host.tunables import read_disk_look
@@ -117,6 +119,27 @@ def test_what_is_declared_otherwise_than_it_is_found_is_said(tmp_path: Path) -> 
     assert "The declared chunk differs from the one found: 128 kB, not 64 kB" in text
     same = msgspec.structs.replace(declared_views()[0], look=look)
     assert "another" not in printed(print_terminal(build_layouts([same]), level=Level.STANDARD), width=80)
+
+
+def test_an_array_that_only_one_side_has_is_said(tmp_path: Path) -> None:
+    array = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
+    one = msgspec.structs.replace(array, devices=array.devices[-1:], stripes={})
+    single, eight = (DiskSpec(volume="gp3", size="50GB", **of) for of in ({}, {"count": 8, "raid": 10}))
+    unseen = msgspec.structs.replace(one, unseen=(Unseen(what="stripes", reason="only root sees them"),))
+    none = msgspec.structs.replace(one, devices=())
+    for stack, disk, words in (
+        (array, single, "One disk is declared; found is an array, raid10 of 8."),
+        (one, eight, "An array is declared, raid10 of 8; none was found."),
+        (array, eight, ""),
+        (one, single, ""),
+        # What was not observed may be an array.
+        (unseen, eight, ""),
+        (none, eight, ""),
+    ):
+        view = LayoutView(title="/data", look=stack, declared=disk, ceilings=compute_ceilings(disk))
+        said = " ".join(explain_layout(view))
+        assert words in said
+        assert ("is declared" in said) is bool(words), said
 
 
 def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:

@@ -190,6 +190,11 @@ def _describe_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
     for what, declared, found in pairs:
         if declared is not None and declared != found:
             yield f"The declared {what} differs from the one found: {declared}, not {found}."
+    if stripe is not None and level is None:
+        yield f"One disk is declared; found is an array, {stripe.level} of {stripe.disk_count}."
+    if stripe is None and level is not None and look.devices and not look.unseen:
+        array = f"{level} of {disk.lvm_stripes or disk.count}"
+        yield f"An array is declared, {array}; none was found. A controller's own array shows as one disk."
 
 
 def _transfers(ceilings: StorageCeilings) -> dict[str, Ceiling]:

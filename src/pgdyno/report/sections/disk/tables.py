@@ -102,13 +102,12 @@ def efficiency_table(view: CardView) -> Table | None:
 
 
 def layout_of(view: CardView) -> LayoutView | None:
-    """Return the layout that a card declares; None where it declares no volumes."""
+    """Return the layout that a card declares; None where it declares no volumes. An emulation makes one disk of an array."""
     card = view.card
     if view.ceilings is None or card.declared is None:
         return None
-    return LayoutView(
-        title=card.name, look=card.look, declared=card.declared, limits=view.limits, ceilings=view.ceilings
-    )
+    look = None if card.host is not None and card.host.emulate else card.look
+    return LayoutView(title=card.name, look=look, declared=card.declared, limits=view.limits, ceilings=view.ceilings)
 
 
 def name_job(job: DiskJob) -> str:
