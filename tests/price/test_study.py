@@ -126,14 +126,25 @@ def test_a_price_of_a_machine_of_which_a_part_was_measured_says_so(
 
 def test_the_machine_is_the_declared_one_with_the_instance_that_it_calls_itself() -> None:
     report, disk = build_report(), DiskSpec(volume="gp3", size="50GB")
-    of = lambda host, product: find_host(declared(report, host, product).record)  # noqa: E731
+    own = parse_prices(
+        'date = 2026-11-21\nsource = "a bill"\n[[machine]]\nname = "db1"\nper_month = 120', source="own.toml"
+    )
+    of = lambda host, product: find_host(declared(report, host, product).record, PriceBook(own=own))  # noqa: E731
     assert of(None, "c7g.2xlarge") == HostSpec(instance="c7g.2xlarge")
     assert of(None, "Standard PC (Q35 + ICH9, 2009)") == HostSpec()
     assert of(None, None) == HostSpec()
     # What is declared of disks goes with what was seen of the instance, and what is declared of that stands first.
     assert of(HostSpec(disk=disk), "c7g.2xlarge") == HostSpec(instance="c7g.2xlarge", disk=disk)
     assert of(HostSpec(instance="c7i.2xlarge"), "c7g.2xlarge").instance == "c7i.2xlarge"
-    assert find_host(build_report(is_bare=True).record) == HostSpec()
+    assert find_host(build_report(is_bare=True).record, PriceBook()) == HostSpec()
+    # A machine that is described by itself, emulated or not, is not the one that the study ran on; nor is one that the user prices.
+    for host in (
+        HostSpec(cpus=64, memory="512GB", disk=disk),
+        HostSpec(cpus=64, memory="512GB", disk=disk, emulate=True),
+        HostSpec(name="db1", disk=disk),
+    ):
+        assert of(host, "c7g.2xlarge") == host
+    assert of(HostSpec(name="db2", disk=disk), "c7g.2xlarge").instance == "c7g.2xlarge"
 
 
 def test_a_scheduled_rate_is_no_capacity() -> None:

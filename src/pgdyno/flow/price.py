@@ -140,7 +140,7 @@ def price_machines(
 
 def _price_record(store: RecordStore, question: PriceOptions) -> PricedRecord:
     report = compose_report(store).report
-    unsold = list_unsold(question.host or find_host(report.record))
+    unsold = list_unsold(question.host or find_host(report.record, question.book))
     return PricedRecord(
         record_dir=report.record_dir,
         name=report.record.name,

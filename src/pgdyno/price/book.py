@@ -79,6 +79,10 @@ class PriceBook(msgspec.Struct, frozen=True, kw_only=True):
         by_name = {machine.name: machine for machine in machines}
         return by_name.get(name) or by_name.get(None)
 
+    def has_own_machine(self, name: str | None) -> bool:
+        """Return whether the user's prices name this machine."""
+        return name is not None and self.own is not None and any(machine.name == name for machine in self.own.machine)
+
     def describe(self, region: str) -> str:
         """Describe these prices for a message about a missing one: `in eu-central-1, in EUR`."""
         return f"in {region}, in {self.currency}"

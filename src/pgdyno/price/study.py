@@ -111,7 +111,7 @@ def price_study(
         options: What to price.
         losses: Settings that give up durability, by the name of the analysed workload, or of one with a variant that takes turns in it.
     """
-    host = options.host or find_host(record)
+    host = options.host or find_host(record, options.book)
     topology, cost = _price(host, options, record)
     if record.host is None and Term.OWN.value in cost.absent:
         cost = msgspec.structs.replace(
@@ -202,9 +202,14 @@ def _weigh_given(
         yield msgspec.structs.replace(alone, worths=tuple(at_load))
 
 
-def find_host(record: StudyRecord) -> HostSpec:
-    """Return the machine as the study declares it, with the instance type that the machine reported if it is known."""
+def find_host(record: StudyRecord, book: PriceBook) -> HostSpec:
+    """Return the machine as the study declares it, with the instance type that the machine reported if it is known.
+
+    What declares CPUs or memory, as each emulation does, or has a name that the user's prices have, is a machine by itself.
+    """
     declared = record.study.host or HostSpec()
+    if declared.cpus is not None or declared.memory is not None or book.has_own_machine(declared.name):
+        return declared
     cpu = None if record.preflight is None else record.preflight.cpu
     product = None if cpu is None else cpu.product
     is_known = declared.instance is None and any(one.name == product for one in list_instances())
