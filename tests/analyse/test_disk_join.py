@@ -122,6 +122,28 @@ def test_the_flushes_of_the_datas_card_are_not_those_of_wal_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
+    ("clients", "settings", "is_compared"),
+    [
+        (8, {"commit_delay": "50"}, False),
+        (5, {"commit_delay": "50"}, True),
+        (6, {"commit_delay": "50", "commit_siblings": "6"}, True),
+        (2, {"commit_delay": "50", "commit_siblings": "0"}, False),
+        (8, {"commit_siblings": "0"}, True),
+    ],
+)
+def test_flushes_that_wait_for_more_commits_are_not_compared(
+    clients: int, settings: dict[str, str], is_compared: bool
+) -> None:
+    """A flush waits where at least commit_siblings other clients are in a transaction."""
+    data = make_data(wal_bytes=25 * MB, counters=COMMITS)
+    facts = tuple(SettingFact(name=n, value=v, unit=None, boot_value="", source="file") for n, v in settings.items())
+    data = msgspec.structs.replace(data, record=msgspec.structs.replace(data.record, settings=facts))
+    load = msgspec.structs.replace(make_workload("tpcb-like"), clients=clients)
+    use = measure_disk_demand(data, load, LIMITS, device=DEVICE, tps=1000.0).find(UseKind.FLUSHES)
+    assert (use is not None) is is_compared
+
+
+@pytest.mark.parametrize(
     ("counters", "settings", "tps"),
     [
         ({"xact_commit_count": 3.0 * COUNT}, (), 1000.0),

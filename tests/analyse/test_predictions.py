@@ -119,10 +119,12 @@ def test_flushes_that_differ_make_smaller_batches() -> None:
 
 
 def test_loads_that_do_not_wait_for_flushes_get_no_tps() -> None:
-    off = SettingFact(name="synchronous_commit", value="off", unit=None, boot_value="on", source="configuration file")
-    data = make_data()
-    data = msgspec.structs.replace(data, record=msgspec.structs.replace(data.record, settings=(off,)))
-    assert TPS not in named(predict_trial(before(earlier=data)))
+    for name, value, clients in (("synchronous_commit", "off", 1), ("commit_delay", "50", 8)):
+        set_fact = SettingFact(name=name, value=value, unit=None, boot_value="", source="configuration file")
+        data = make_data()
+        data = msgspec.structs.replace(data, record=msgspec.structs.replace(data.record, settings=(set_fact,)))
+        load = make_workload("tpcb-like", clients=clients)
+        assert TPS not in named(predict_trial(before(earlier=data, workload=load)))
     assert TPS not in named(predict_trial(before(earlier=make_data(), limits=None)))
     assert set(named(predict_trial(before("select-only", earlier=make_data())))) == {READS}
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.disk.commits import waits_for_flushes
+from pgdyno.analyse.disk.commits import delays_flushes, waits_for_flushes
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_full_page_images
 from pgdyno.analyse.models.commits import list_pgbench_row_locks, predict_commit_tps, subtract_row_waits, unflushed_tps
@@ -174,6 +174,8 @@ def _predict_reads(
 def _predict_tps(before: PredictionBasis) -> Prediction | None:
     limits, earlier = None if before.limits is None else before.limits.of_wal, before.earlier
     if limits is None or limits.flush_s is None or earlier is None or not waits_for_flushes(earlier):
+        return None
+    if delays_flushes(earlier.record, before.workload):
         return None
     cpu_s = _cpu_s_per_transaction(earlier)
     if cpu_s is None:

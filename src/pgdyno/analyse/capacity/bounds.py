@@ -31,10 +31,12 @@ from pgdyno.analyse.capacity.usage import (
     estimate_uses,
     watch_cpus,
 )
+from pgdyno.analyse.disk.commits import delays_flushes
 from pgdyno.analyse.disk.demand import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import Estimate, divide_estimates, exact_estimate, scale_estimate
 from pgdyno.analyse.types import OTHERS_RATIO, WorkloadAnalysis
+from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import UNSEEN_MACHINE, TrialStatus
 from pgdyno.units import format_cpus
 
@@ -76,11 +78,10 @@ def find_bounds(
     ]
     if not trials:
         return (), {kind.value: "no trial is finished" for kind in BoundKind if not kind.is_of_instance}
-    writing_clients, threads = workload.load.writing_clients, workload.load.threads
     found = [
         _bound_cpus(trials, cpu_count),
-        _bound_generator(trials, threads),
-        _bound_flushes(trials, writing_clients, limits),
+        _bound_generator(trials, workload.load.threads),
+        _bound_flushes(trials, workload.load, limits),
         *(_bound_device(trials, use_kind, limits) for use_kind in _DEVICE),
     ]
     bounds = [bound for _, bound in found if isinstance(bound, Bound)]
@@ -147,12 +148,18 @@ def _bound_generator(trials: Sequence[FinishedTrial], threads: int) -> _Found:
     return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="pgbench was not sampled")
 
 
-def _bound_flushes(trials: Sequence[FinishedTrial], clients: int, limits: DiskLimits | None) -> _Found:
+def _bound_flushes(trials: Sequence[FinishedTrial], load: PlannedWorkload, limits: DiskLimits | None) -> _Found:
     """Bound the load by flushes: one writing client waits for one per commit, more share them. Source: `models.ceiling_tps`."""
     uses = _list_uses(trials, UseKind.FLUSHES)
     if not uses:
-        return BoundKind.FLUSHES, _find_missing_card(limits) or "no commit is known to wait for a flush of its own"
-    each = 1.0 if clients == 1 else 2.0 / clients
+        is_delayed = any(delays_flushes(trial.seen.record, load) for trial in trials)
+        unknown = (
+            "commit_delay lets flushes wait for commits"
+            if is_delayed
+            else "no commit is known to wait for a flush of its own"
+        )
+        return BoundKind.FLUSHES, _find_missing_card(limits) or unknown
+    each = 1.0 if load.writing_clients == 1 else 2.0 / load.writing_clients
     limit = _limit(uses[0][0], CARD_KEYS[BoundKind.FLUSHES], limits and limits.of_wal, per=each)
     writing_ratio = statistics.fmean(use.used / trial.rate_tps for use, trial in uses)
     demand = exact_estimate(each * writing_ratio, unit="count")

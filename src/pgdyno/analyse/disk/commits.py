@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.trial_data import TrialData
+from pgdyno.record.types import TrialRecord
 from pgdyno.spec.study import BUILTIN_SCRIPTS, READING_SCRIPTS
 
 _GIVEN_UP = frozenset({"off", "false", "no", "0"})
@@ -13,6 +14,15 @@ def waits_for_flushes(data: TrialData) -> bool:
     """Return whether commits of this trial's sessions return only once their WAL is durable."""
     settings = data.record.values
     return not any(settings.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
+
+
+def delays_flushes(record: TrialRecord, workload: PlannedWorkload) -> bool:
+    """Return whether commit_delay lets flushes of this load wait for more commits, which then share them in no halves.
+
+    Source: PostgreSQL 18, access/transam/xlog.c, XLogFlush: a flush waits if commit_siblings others are in a transaction.
+    """
+    delay_us, siblings = (int(record.values.get(*each)) for each in (("commit_delay", "0"), ("commit_siblings", "5")))
+    return delay_us > 0 and workload.writing_clients > siblings
 
 
 def find_writing_ratio(data: TrialData, workload: PlannedWorkload) -> float | None:

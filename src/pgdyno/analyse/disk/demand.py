@@ -18,7 +18,7 @@ import numpy as np
 
 from pgdyno.analyse.disk.card import DiskFigures, estimate_card
 from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
-from pgdyno.analyse.disk.commits import find_writing_ratio, waits_for_flushes
+from pgdyno.analyse.disk.commits import delays_flushes, find_writing_ratio, waits_for_flushes
 from pgdyno.analyse.disk.efficiency import (
     ceilings_of,
     compare_with_ceilings,
@@ -235,6 +235,8 @@ def _commits(
     duration_s, count, clients = data.record.load_s, data.transaction_count, workload.writing_clients
     writing_ratio = find_writing_ratio(data, workload)
     if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
+        return
+    if delays_flushes(data.record, workload):
         return
     each = {name: grown[name] * duration_s / count for name in ("xact_commit_count", "wal_bytes") if name in grown}
     is_writing = each.get("wal_bytes", 0.0) > MIN_WRITING_WAL_BYTES
