@@ -46,6 +46,8 @@ def test_size_and_time_that_are_asked_for(is_quick: bool) -> None:
     usual = make_disk_plan(is_quick=is_quick, free_bytes=100 * GIB, seed=1)
     plan = make_disk_plan(is_quick=is_quick, free_bytes=30 * GIB, seed=1, file_bytes=16 * GIB, runtime_s=60.0)
     assert plan.file_bytes == 16 * GIB, "more than a quarter of what is free"
+    uneven = make_disk_plan(is_quick=is_quick, free_bytes=30 * GIB, seed=1, file_bytes=100 * 2**20 + 2**19)
+    assert uneven.file_bytes == 100 * 2**20, "whole blocks of fio"
     runs = [job for jobs in plan.rounds for job in jobs]
     assert {job.runtime_s for job in runs} == {60.0}
     assert len(runs) == sum(map(len, usual.rounds))

@@ -158,10 +158,12 @@ def make_disk_plan(
     """
     scope = _choose_scope(is_quick=is_quick, file_bytes=file_bytes, runtime_s=runtime_s)
     if file_bytes is None or not wants_fio:
-        spare_bytes = int(free_bytes * _MOST_OF_FREE) // _MIB * _MIB
+        spare_bytes = int(free_bytes * _MOST_OF_FREE)
         # pg_test_fsync writes at most one WAL segment of a file.
         wanted_bytes = scope.file_bytes if wants_fio else LEAST_FILE_BYTES
         file_bytes = max(LEAST_FILE_BYTES, min(wanted_bytes, spare_bytes))
+    # fio lays the file out in blocks of this size, and leaves out the rest.
+    file_bytes = file_bytes // _MIB * _MIB
     jobs = tuple(_list_jobs(scope)) if wants_fio else ()
     draw = random.Random(seed)  # noqa: S311 - an order, no secret
     load_s = scope.rounds * sum(job.runtime_s + FIO_START_S for job in jobs)
