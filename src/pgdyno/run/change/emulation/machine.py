@@ -209,14 +209,18 @@ def _made(disk: EmulatedDisk, folder: Path) -> Iterator[LoopDevice]:
 
 
 def _fill(image: int, size_bytes: int, *, is_direct: bool) -> None:
-    """Write all of an image once: the first write to reserved space makes the file system below flush once more."""
+    """Write all of an image once: the first write to reserved space makes the file system below flush once more.
+
+    A store that compresses keeps no zeros, so that the first write would still be to come.
+    """
     path = f"/proc/self/fd/{image}"
-    with mmap.mmap(-1, _FILL_BYTES) as zeros:
+    with mmap.mmap(-1, _FILL_BYTES) as noise:
+        noise.write(os.urandom(_FILL_BYTES))
         descriptor = os.open(path, os.O_WRONLY | (os.O_DIRECT if is_direct else 0))
         try:
             at = 0
             while at < size_bytes:
-                with memoryview(zeros)[: size_bytes - at] as part:
+                with memoryview(noise)[: size_bytes - at] as part:
                     at += os.pwrite(descriptor, part, at)
             os.fsync(descriptor)
         except OSError as exc:
