@@ -44,6 +44,12 @@ def main(base: Path) -> None:
         places = [Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}") for device in devices.values()]
         # Open, a device stays as the block leaves it until it is looked at.
         held = [os.open(Path("/dev") / place.resolve().name, os.O_RDONLY) for place in places]
+        swap = Path("/sys/fs/cgroup/memory").glob(f"**/pgdyno-{os.getpid()}/memory.memsw.limit_in_bytes")
+        # In the midst of free space, where no file system has written.
+        seen |= {
+            "swap": [int(file.read_text()) for file in swap],
+            "is_filled": any(os.pread(held[0], 2**16, 300 * 2**20)),
+        }
         seen |= {"limits": limits, "devices": devices, "caches": [read_cache(place) for place in places]}
     seen["caches_afterwards"] = [read_cache(place) for place in places]
     for descriptor in held:

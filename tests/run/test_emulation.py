@@ -18,7 +18,7 @@ import pytest
 from pgdyno.errors import HostError
 from pgdyno.run.change.changes import EmulationChange, UndoOutcome
 from pgdyno.run.change.emulation import groups, loop
-from pgdyno.run.change.emulation.groups import Rates, plan_groups, remove_group
+from pgdyno.run.change.emulation.groups import Rates, _limit_memory, plan_groups, remove_group
 from pgdyno.run.change.emulation.latency import find_compiler
 from pgdyno.run.change.emulation.loop import attach, keep_flushes_above
 from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
@@ -78,6 +78,9 @@ def test_disks_are_throttled_delayed_and_gone(tmp_path: Path) -> None:
         assert ["read operations", IOPS, block] in seen["limits"]
         assert ["write operations", IOPS, block] in seen["limits"]
     assert ["memory", MEMORY_BYTES, None] in seen["limits"]
+    # Memory and swap together: what is declared has no swap. A kernel may not count it.
+    assert seen["swap"] == [MEMORY_BYTES] * Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists()
+    assert seen["is_filled"], "a store that compresses would keep nothing of zeros"
     assert seen["cpus"] == 1
     assert seen["caches"] == ["write through"] * 2
     assert seen["caches_afterwards"] == ["write back"] * 2
@@ -159,6 +162,14 @@ def test_the_root_group_has_the_controllers_of_before(
     # As after a kill before the group was made.
     assert remove_group(files) == ""
     assert written == taken
+
+
+def test_a_group_of_version_2_has_no_swap(tmp_path: Path) -> None:
+    """A folder stands for the group, with the file that a kernel has that counts swap."""
+    swap = tmp_path / "memory.swap.max"
+    swap.write_text("max")
+    _limit_memory(tmp_path, MEMORY_BYTES, is_v1=False)
+    assert [(tmp_path / name).read_text() for name in ("memory.max", swap.name)] == [str(MEMORY_BYTES), "0"]
 
 
 @needs_root

@@ -101,11 +101,26 @@ def enter_group(files: GroupFiles, *, memory_bytes: int | None) -> None:
             (_ROOT / _CONTROL_FILE).write_text(" ".join(f"+{one}" for one in _CONTROLLERS), encoding="ascii")
         own.mkdir()
         if memory_bytes is not None:
-            limit = "memory.limit_in_bytes" if files.is_v1 else "memory.max"
-            (own / limit).write_text(str(memory_bytes), encoding="ascii")
+            _limit_memory(own, memory_bytes, is_v1=files.is_v1)
         (own / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     except OSError as exc:
         raise HostError("the control group of the emulation cannot be made", detail=why(exc)) from exc
+
+
+def _limit_memory(own: Path, memory_bytes: int, *, is_v1: bool) -> None:
+    """Limit a group's memory, and leave it no swap of this machine in addition.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v1/memory.rst: memsw counts memory and swap together; cgroup-v2.rst: swap.max.
+    """
+    limit, swap, swap_bytes = (
+        ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", memory_bytes)
+        if is_v1
+        else ("memory.max", "memory.swap.max", 0)
+    )
+    (own / limit).write_text(str(memory_bytes), encoding="ascii")
+    # Absent where the kernel does not count swap by groups.
+    if (own / swap).exists():
+        (own / swap).write_text(str(swap_bytes), encoding="ascii")
 
 
 def throttle(files: GroupFiles, numbers: str, rates: Rates) -> None:
