@@ -9,8 +9,9 @@ import pytest
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.device import scratch as room
-from pgdyno.run.device.scratch import AS_STDIN, open_scratch
+from pgdyno.run.device.scratch import AS_STDIN, ignores_direct, open_scratch
 from pgdyno.run.host.process import ServerUser
+from pgdyno.run.host.tree import Tree
 from tests.loops import mounted, needs_root
 
 MIB = 2**20
@@ -142,3 +143,24 @@ def test_a_file_system_that_refuses_direct_io_is_known(tmp_path: Path) -> None:
         assert not scratch.takes_direct
     with open_scratch(tmp_path, MIB) as scratch:
         assert scratch.takes_direct
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "version", "ignores"),
+    [
+        ("zfs", "2.2.7-1", True),
+        ("zfs", "0.8.3-1ubuntu12", True),
+        ("zfs", "2.3.0-1", False),
+        ("zfs", "2.10.0-rc1", False),
+        ("zfs", None, True),
+        ("ext4", None, False),
+    ],
+)
+def test_a_file_system_that_only_takes_direct_io_is_known(
+    tmp_path: Path, filesystem: str, version: str | None, ignores: bool
+) -> None:
+    if version is not None:
+        module = tmp_path / "sys/module/zfs"
+        module.mkdir(parents=True)
+        (module / "version").write_text(f"{version}\n")
+    assert ignores_direct(filesystem, Tree(tmp_path)) is ignores

@@ -173,7 +173,8 @@ class _Bench:
                 f"{fio.version} is newer than the versions that pgdyno knows",
             )
         if not scratch.takes_direct:
-            reason = f"{self._facts.filesystem} refuses them"
+            filesystem = self._facts.filesystem
+            reason = "ZFS before 2.3 has them in its own cache" if filesystem == "zfs" else f"{filesystem} refuses them"
             self._miss("reads and writes past the page cache (O_DIRECT): all patterns but WAL", reason)
         if fio.queueing is None:
             self._miss("more than one I/O at once", f"this fio has none of the engines {', '.join(QUEUEING)}")

@@ -13,6 +13,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -23,8 +24,10 @@ import msgspec
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host import process
+from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import Completed, ServerUser
+from pgdyno.run.host.tree import Tree
 from pgdyno.units import format_bytes
 
 AS_STDIN = "/proc/self/fd/0"
@@ -44,7 +47,7 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     descriptor: int
     takes_direct: bool
-    """True if reads and writes can bypass the page cache."""
+    """True if reads and writes can bypass the page cache, or the file system's own."""
 
     def run(self, argv: Sequence[str], *, user: ServerUser | None, timeout_s: float) -> Completed:
         """Run a program that opens the file as `AS_STDIN`. Call this from the main thread.
@@ -109,7 +112,20 @@ def open_scratch(folder: Path, file_bytes: int, *, user: ServerUser | None = Non
             _take_space(descriptor, file_bytes)
         except OSError as exc:
             raise _translate(exc, folder, file_bytes) from exc
-        yield Scratch(folder=folder, descriptor=descriptor, takes_direct=_takes_direct(descriptor))
+        filesystem = read_disk_facts(folder).filesystem
+        takes_direct = _takes_direct(descriptor) and not ignores_direct(filesystem, Tree())
+        yield Scratch(folder=folder, descriptor=descriptor, takes_direct=takes_direct)
+
+
+def ignores_direct(filesystem: str, tree: Tree) -> bool:
+    """Return whether a file system takes O_DIRECT and goes through its own cache all the same: ZFS before 2.3.
+
+    Source: github.com/openzfs/zfs/releases/tag/zfs-2.3.0, Direct IO (#10018).
+    """
+    if filesystem != "zfs":
+        return False
+    version = re.match(r"(\d+)\.(\d+)", tree.read("sys/module/zfs/version") or "0.0")
+    return version is None or (int(version[1]), int(version[2])) < (2, 3)
 
 
 def _open_folder(folder: Path) -> int:
