@@ -194,6 +194,12 @@ def test_every_form_holds_the_disk_against_what_is_declared(declared: ReportInpu
     assert document["workloads"][0]["trials"][0]["disk"]["uses"][1]["lasting_ratio"] == pytest.approx(0.75)
 
 
+def test_what_is_measured_may_have_no_declared_figure(declared: ReportInput) -> None:
+    view = view_card(add_declared_disk(make_card(), HostSpec(disk=DiskSpec(kind="local-ssd")), 0))
+    found = compare_with_declared(msgspec.structs.replace(declared, disk=view))
+    assert found == ("Declared of this disk: local-ssd.",)
+
+
 def test_what_is_declared_is_shown_where_nothing_was_measured(declared: ReportInput) -> None:
     host = None if declared.disk is None else declared.disk.card.host
     study = msgspec.structs.replace(declared.record.study, host=host)

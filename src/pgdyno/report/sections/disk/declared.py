@@ -55,9 +55,9 @@ def compare_with_declared(report: ReportInput) -> tuple[str, ...]:
     if declared is None and not held:
         return ()
     what = f"Declared of this disk: {declared or 'no volume'}{where}."
-    if not held:
+    if view is None:
         return (f"{what} {_NOT_HELD}",)
-    return (what, f"Measured, sustained: {'; '.join(map(_describe, held))}.")
+    return (what,) if not held else (what, f"Measured, sustained: {'; '.join(map(_describe, held))}.")
 
 
 def _find_layout(report: ReportInput) -> LayoutView | None:
