@@ -126,9 +126,9 @@ def test_data_that_fit_neither_disk_are_refused(tmp_path: Path) -> None:
 
 def test_the_disk_cards_that_a_run_measures_are_part_of_the_time(tmp_path: Path) -> None:
     home, host = tmp_path / "home", "[host]\ncpus = 2\n"
-    disks = 'emulate = true\n[host.disk]\nvolume = "gp3"\nsize = "20GB"\n'
+    disks = 'emulate = true\n[host.disk]\nvolume = "gp3"\nsize = "4GB"\n'
     whole = f'{host}memory = "4GB"\n'
-    emulated, with_wal = f"{whole}{disks}", f'{whole}{disks}[host.wal_disk]\nvolume = "gp3"\nsize = "9GB"\n'
+    emulated, with_wal = f"{whole}{disks}", f'{whole}{disks}[host.wal_disk]\nvolume = "gp3"\nsize = "2GB"\n'
     own_s, card_s = predict_check_s(home), make_disk_plan(is_quick=True, free_bytes=2**40, seed=1).expected_s
     assert predict_check_s(home, host) - own_s == pytest.approx(card_s, abs=3)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as wal:
