@@ -116,7 +116,7 @@ def build_paired(*, is_hard: bool = False) -> ReportInput:
         noise_ratio=0.04,
         round_s=51.0,
         failed=(2,),
-        is_unlike_itself=is_hard,
+        loud=frozenset({"tpcb-like"} if is_hard else ()),
         is_over=False,
         plans=True,
     )
@@ -287,7 +287,7 @@ def compose(
     refused: dict[str, ErrorFact] | None = None,
     failed: tuple[int, ...] = (),
     sweeps: dict[str, ClientSweep] | None = None,
-    is_unlike_itself: bool = False,
+    loud: frozenset[str] = frozenset(),
     is_over: bool = True,
     plans: bool = False,
 ) -> ReportInput:
@@ -318,8 +318,10 @@ def compose(
         final_looks=record.final_looks or {},
         planned_rounds=count_planned_rounds(plan),
     )
-    if is_unlike_itself:
-        comparisons = tuple(_with_loud_noise(comparison, plan.experiment.alpha) for comparison in comparisons)
+    comparisons = tuple(
+        _with_loud_noise(comparison, plan.experiment.alpha) if comparison.workload in loud else comparison
+        for comparison in comparisons
+    )
     workloads = _build_trials(record, failed, has_plans=plans)
     pilots = {
         name: SliceChoice(slice_s=SLICE_S, reason="a minute of them shows about ±2.9 % on this machine", half_width_ratio={"0.5": 0.029})

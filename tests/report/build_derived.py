@@ -65,6 +65,25 @@ def build_derived(*, is_hard: bool = False) -> ReportInput:
     return _compose(study, effects, build_tuned(is_layered=False, is_hostile=is_hard))
 
 
+def build_mixed(*, layers: dict[str, float] | None = None, stock: float = 0.7, is_loud: bool = False) -> ReportInput:
+    """The derived set against stock on two loads, the second of which it makes slower.
+
+    Args:
+        layers: The TPS on the second load without each layer, as a multiple of those with all; they are 0.7 on the first.
+        stock: The same of stock on the first load.
+        is_loud: Whether the second load tells identical variants apart.
+    """
+    layers = layers or {}
+    variants = [VariantSpec(name=f"without {name}", settings={"jit": "off"}) for name in layers]
+    study = _study(_with(), VariantSpec(name=STOCK), *variants, workloads=("tpcb-like", "select-only"))
+    effects = {
+        "tpcb-like": {STOCK: Effect(tps=stock), **{f"without {name}": Effect(tps=0.7) for name in layers}},
+        "select-only": {STOCK: Effect(tps=1.4), **{f"without {name}": Effect(tps=tps) for name, tps in layers.items()}},
+    }
+    loud = frozenset({"select-only"}) if is_loud else frozenset()
+    return _compose(study, effects, build_tuned(is_layered=bool(layers)), rounds=30, loud=loud)
+
+
 @functools.cache
 def build_layers() -> ReportInput:
     """Layers of which one gains, one costs, one is close to nothing and one is not told."""
@@ -93,8 +112,15 @@ def _study(*variants: VariantSpec, workloads: tuple[str, ...]) -> Study:
     )
 
 
-def _compose(study: Study, effects: dict[str, dict[str, Effect]], tuned: Tuned, *, rounds: int = 14) -> ReportInput:
-    report = compose(study, effects, rounds=rounds, noise_ratio=0.03, round_s=51.0)
+def _compose(
+    study: Study,
+    effects: dict[str, dict[str, Effect]],
+    tuned: Tuned,
+    *,
+    rounds: int = 14,
+    loud: frozenset[str] = frozenset(),
+) -> ReportInput:
+    report = compose(study, effects, rounds=rounds, noise_ratio=0.03, round_s=51.0, loud=loud)
     record = msgspec.structs.replace(report.record, name="bench", tuned=tuned)
     findings = (*find_derived_doubts(record, report.analysis), *report.findings)
     return msgspec.structs.replace(report, record=record, findings=findings)

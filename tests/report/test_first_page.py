@@ -35,8 +35,8 @@ from pgdyno.spec.study import DataSpec, ServerKind, ServerSpec, Study, WorkloadS
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import ExperimentSpec, VariantSpec
 from tests.report.build import build_report
-from tests.report.build_comparison import Effect, build_paired, build_switchback, compose
-from tests.report.build_derived import build_derived, build_layers
+from tests.report.build_comparison import Effect, build_paired, build_split, build_switchback, compose
+from tests.report.build_derived import build_derived, build_layers, build_mixed
 from tests.report.build_explained import build_explained, build_explained_comparison
 from tests.report.build_search import build_search
 
@@ -260,6 +260,43 @@ def test_trials_without_a_whole_checkpoint_cycle_prove_nothing_against_rarer_che
     assert whole.standing is StepCertainty.UNKNOWN
     assert whole.words.startswith("Stay with stock for now: the variants tested were slower in these trials: TPS -21")
     assert whole.caution.startswith(caution)
+
+
+def _list_said(report: ReportInput) -> list[tuple[StepCertainty, str]]:
+    return [(step.standing, step.words) for step in make_first_page(report).steps]
+
+
+def test_what_is_slower_elsewhere_is_weighed_and_not_advised() -> None:
+    weigh = "Weigh the derived settings against stock: faster on tpcb-like, slower on select-only."
+    for report in (build_mixed(), build_mixed(is_loud=True)):
+        step, *others = make_first_page(report).steps
+        assert (step.standing, step.words, others) == (StepCertainty.WEIGH, weigh, [])
+        assert step.gain.startswith("TPS +4")
+        assert step.caution.startswith("Consider the cost: TPS -2")
+        assert "Trials of 10 s were too short" in step.caution
+    variants = (VariantSpec(name="a"), VariantSpec(name="b", settings={"commit_delay": 50}))
+    study = Study(
+        data=DataSpec(scale=100),
+        workload=tuple(WorkloadSpec(name=name, clients=8) for name in ("tpcb-like", "select-only")),
+        variant=variants,
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    effects = {"tpcb-like": {"b": Effect(tps=0.7)}, "select-only": {"b": Effect(tps=1.3)}}
+    report = compose(study, effects, rounds=30, noise_ratio=0.02, round_s=2.9)
+    weigh = "Weigh b against a: faster on select-only, slower on tpcb-like."
+    assert _list_said(report) == [(StepCertainty.WEIGH, weigh)]
+    # The parts of one load are weighed in the same way: each has clients who wait.
+    ((standing, words),) = _list_said(build_split())
+    assert standing is StepCertainty.WEIGH
+    assert words.endswith(": faster on part select-only of split, slower on part tpcb-like of split.")
+
+
+def test_a_layer_that_is_faster_on_a_load_is_not_left_out() -> None:
+    layers = {"memory": 1.3, "WAL and checkpoints": 1.3, "planner": 1.0}
+    steps = make_first_page(build_mixed(layers=layers)).steps
+    assert {step.standing for step in steps} == {StepCertainty.WEIGH}
+    weigh = "Weigh the layer memory of the derived settings: faster on tpcb-like, slower on select-only."
+    assert [step.words for step in steps if "layer" in step.words] == [weigh]
 
 
 def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:

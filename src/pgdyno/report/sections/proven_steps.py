@@ -1,5 +1,6 @@
 """List the steps that follow from a study's own verdicts: to use a variant, to leave a layer out, or to stay.
 
+What is faster on one load and slower on another is neither advised nor advised against: both are shown, to be weighed.
 A variant that gives up more than the reference is a what-if: it shows what durability costs, and is never advice. The
 same holds for a reference that gives up more than a variant: that it is faster is no reason to stay with it. Nobody is
 told to use a variant that dropped out, however fast it was before. Trials that held too few checkpoints prove nothing
@@ -21,6 +22,7 @@ from pgdyno.record.types import ErrorFact
 from pgdyno.report.document import Link
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.sections.step import NextStep, StepCertainty
@@ -77,18 +79,23 @@ def list_derived(report: ReportInput, tuned: Tuned, trusted: Mapping[str, str]) 
         trusted: The anchor of each workload whose verdicts may be trusted, by name.
     """
     shown: dict[str | None, list[_Shown]] = {}
+    doubted = []
     for gain in find_gains(report.record, report.analysis.comparisons, report.analysis.workloads):
+        one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived", short=gain.short)
         if gain.workload in trusted:
-            one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived", short=gain.short)
             shown.setdefault(gain.layer, []).append(one)
+        elif gain.layer is None and gain.is_slower:
+            # Nothing is proven by it, but the report warns of it, so that it speaks against an unconditional "use".
+            doubted.append(one)
     whole, refused = shown.pop(None, []), report.record.refused_variants
-    yield from _use(whole, "Use the derived settings.", refused.get(DERIVED))
-    if not any(one.kind is VerdictKind.FASTER for one in whole) and STOCK not in refused:
+    yield from _use(
+        [*whole, *doubted], "the derived settings", STOCK, refused.get(DERIVED), use="Use the derived settings"
+    )
+    if not _list_of(whole, VerdictKind.FASTER) and STOCK not in refused:
         yield from _stay(whole, STOCK, is_lone=True)
     for layer in tuned.layers:
-        costs = [one for one in shown.get(layer.name, ()) if one.kind is VerdictKind.SLOWER]
-        if costs and layer.variant not in refused:
-            yield _leave_out(layer.name, costs)
+        if layer.variant not in refused:
+            yield from _leave_out(layer.name, shown.get(layer.name, ()))
 
 
 def list_answered(
@@ -125,11 +132,13 @@ def list_answered(
         step
         for name, of in shown.items()
         if name not in sides.lossy
+        for choice in [first.name_choice(variants[name])]
         for step in _use(
-            of, f"Use {first.name_choice(variants[name])} rather than {chosen}{where}.", variants[name].error
+            of, choice, f"{chosen}{where}", variants[name].error, use=f"Use {choice} rather than {chosen}{where}"
         )
     ]
-    advised.sort(key=lambda step: (step.standing is not StepCertainty.PROVEN, -abs(step.gain_ratio or 0.0)))
+    order = list(StepCertainty)
+    advised.sort(key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0)))
     yield from advised[:_MOST_PROVEN]
     if not advised and not first.is_sweep and not sides.safer:
         fair = [of for name, of in shown.items() if name not in sides.lossy]
@@ -159,7 +168,7 @@ def _list_costs_of_durability(
 ) -> Iterator[NextStep]:
     """Yield what durability costs, from both sides: what a variant gains by giving it up, and loses by keeping it."""
     for name, of in shown.items():
-        faster = [one for one in of if one.kind is VerdictKind.FASTER]
+        faster = _list_of(of, VerdictKind.FASTER)
         if name in sides.lossy and faster:
             yield _make(StepCertainty.WHAT_IF, f"{variants[name].title} shows what durability costs.", faster)
         elif name in sides.safer and not faster and (told := [one for one in of if one.verdict is not None]):
@@ -167,27 +176,59 @@ def _list_costs_of_durability(
             yield _make(StepCertainty.WHAT_IF, words, told)
 
 
-def _leave_out(layer: str, costs: Sequence[_Shown]) -> NextStep:
-    """Return the step to leave out a layer that was slower, proven by the trials that were long enough for it."""
+def _leave_out(layer: str, shown: Sequence[_Shown]) -> Iterator[NextStep]:
+    """Return the step to leave out a layer that is slower on a load and faster on none; where it is faster, too, to weigh it.
+
+    Only trials that were long enough for the layer prove a loss.
+    """
+    costs = _list_of(shown, VerdictKind.SLOWER)
     sound = [one for one in costs if one.short is None]
-    if sound:
+    if faster := _list_of(shown, VerdictKind.FASTER):
+        if sound:
+            yield _weigh(f"the layer {layer} of the derived settings", faster, sound)
+    elif sound:
         words = f"Leave the layer {layer} out of the derived settings: it makes the server slower."
-        return _make(StepCertainty.PROVEN, words, sound)
-    words = f"Leave the layer {layer} out of the derived settings for now: it made the server slower in these trials."
-    step = _make(StepCertainty.UNKNOWN, words, costs)
-    return msgspec.structs.replace(step, badge="undecided", caution=_say_short(costs))
+        yield _make(StepCertainty.PROVEN, words, sound)
+    elif costs:
+        words = (
+            f"Leave the layer {layer} out of the derived settings for now: it made the server slower in these trials."
+        )
+        step = _make(StepCertainty.UNKNOWN, words, costs)
+        yield msgspec.structs.replace(step, badge="undecided", caution=_say_short(costs))
 
 
-def _use(shown: Sequence[_Shown], words: str, error: ErrorFact | None) -> Iterator[NextStep]:
-    """Return the step to use a variant that is faster on any workload, with its cost on others, unless it dropped out."""
-    faster = [one for one in shown if one.kind is VerdictKind.FASTER]
+def _use(
+    shown: Sequence[_Shown], choice: str, reference: str, error: ErrorFact | None, *, use: str
+) -> Iterator[NextStep]:
+    """Return the step to use a variant that is faster, or to weigh it where it is slower elsewhere, unless it dropped out.
+
+    Args:
+        shown: The verdicts on it.
+        choice: Its name.
+        reference: What it is compared with.
+        error: Why it dropped out.
+        use: The advice to use it, without a full stop.
+    """
+    faster, slower = _list_of(shown, VerdictKind.FASTER), _list_of(shown, VerdictKind.SLOWER)
     if faster and error is not None:
-        step = _make(StepCertainty.UNKNOWN, f"{words[:-1]}, once you know why it dropped out: {error.fact}.", faster)
+        step = _make(StepCertainty.UNKNOWN, f"{use}, once you know why it dropped out: {error.fact}.", faster)
         yield msgspec.structs.replace(step, badge="dropped out")
+    elif faster and slower:
+        yield _weigh(f"{choice} against {reference}", faster, slower)
     elif faster:
-        slower = "; ".join(one.words for one in shown if one.kind is VerdictKind.SLOWER)
-        step = _make(StepCertainty.PROVEN, words, faster)
-        yield msgspec.structs.replace(step, caution=f"Consider the cost: {slower}." if slower else "")
+        yield _make(StepCertainty.PROVEN, f"{use}.", faster)
+
+
+def _weigh(what: str, faster: Sequence[_Shown], slower: Sequence[_Shown]) -> NextStep:
+    """Return the step to weigh what is faster on some loads and slower on others."""
+    gains, costs = (join_names([one.workload for one in of]) for of in (faster, slower))
+    step = _make(StepCertainty.WEIGH, f"Weigh {what}: faster on {gains}, slower on {costs}.", faster)
+    cost = f"Consider the cost: {'; '.join(one.words for one in slower)}."
+    return msgspec.structs.replace(step, caution=" ".join(filter(None, (cost, _say_short(slower)))))
+
+
+def _list_of(shown: Sequence[_Shown], kind: VerdictKind) -> list[_Shown]:
+    return [one for one in shown if one.kind is kind]
 
 
 def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator[NextStep]:

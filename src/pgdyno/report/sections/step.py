@@ -10,7 +10,8 @@ from pgdyno.report.document import Link
 from pgdyno.report.sections.findings import join_places
 
 _HUES = {
-    "proven": "green", "expected": "blue", "gain unknown": "slate", "would tell": "indigo", "what-if": "vermilion"
+    "proven": "green", "weigh": "amber", "expected": "blue", "gain unknown": "slate", "would tell": "indigo",
+    "what-if": "vermilion",
 }  # fmt: skip
 
 
@@ -18,6 +19,8 @@ class StepCertainty(enum.Enum):
     """How certain the gain of a step is, in the order of steps."""
 
     PROVEN = "proven"
+    WEIGH = "weigh"
+    """A proven gain on one load and a loss on another: it is for the reader to choose."""
     EXPECTED = "expected"
     UNKNOWN = "gain unknown"
     SETTLES = "would tell"
