@@ -18,6 +18,7 @@ def test_a_set_that_is_slower_than_stock_leads_the_findings() -> None:
     report = build_derived(is_hard=True)
     first, *_ = find_doubts(report.record, report.analysis)
     assert (first.rule, first.severity, first.workload) == (SLOWER, Severity.CRITICAL, "tpcb-like")
+    assert not any(finding.spoils_figures for finding in find_doubts(report.record, report.analysis))
     assert "TPS -21.4 % [-23.6, -19.2]" in first.evidence
     assert SLOWER not in find(build_derived())
 

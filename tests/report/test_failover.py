@@ -94,6 +94,7 @@ def test_what_was_lost_is_a_finding_and_graver_where_commits_wait() -> None:
         findings = list(find_failover_doubts(report.record, report.analysis))
         assert len(findings) == len(report.analysis.workloads)
         assert {finding.severity for finding in findings} == {severity}
+        assert not any(finding.spoils_figures for finding in findings)
         assert all(words in finding.claim for finding in findings)
         # Of several that commits may wait for, the one that took over may be one.
         assert not any("took over is none" in finding.advice for finding in findings)

@@ -302,7 +302,17 @@ def test_a_layer_that_is_faster_on_a_load_is_not_left_out() -> None:
 def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:
     report = build_paired(is_hard=True)
     assert StepCertainty.PROVEN not in _standings(make_first_page(report))
-    assert any("should not be used as they are" in block.words for block in build_head(report))
+    assert _warns_of_figures(report)
+
+
+def _warns_of_figures(report: ReportInput) -> bool:
+    return any("should not be used as they are" in block.words for block in build_head(report))
+
+
+def test_a_result_that_speaks_against_settings_does_not_speak_against_the_figures() -> None:
+    report = build_derived(is_hard=True)
+    assert any(one.severity is Severity.CRITICAL for one in report.findings)
+    assert not _warns_of_figures(report)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from pgdyno.spec.host import DiskSpec, HostSpec, read_host
 from pgdyno.spec.prices import parse_prices
 from tests.report.build import GB, build_report
 from tests.report.build_comparison import build_client_sweep
+from tests.report.build_derived import build_derived
 
 GOLDEN = Path(__file__).parent / "golden"
 HOST = read_host(Path(__file__).parents[2] / "studies" / "hosts" / "c7g.2xlarge-gp3-raid10.toml")
@@ -256,7 +257,8 @@ def test_the_sentence_of_the_first_page() -> None:
 
 def test_figures_that_should_not_be_used_are_not_priced_without_a_word() -> None:
     report = build_report()
-    assert describe_alarm(report) == ""
+    for sound in (report, build_derived(is_hard=True)):
+        assert describe_alarm(sound) == ""
     spoiled = Finding(severity=Severity.CRITICAL, claim="The disk lies.", evidence="fsync in 0.1 µs")
     alarm = describe_alarm(msgspec.structs.replace(report, findings=(*report.findings, spoiled)))
     assert alarm.startswith("The figures of this record should not be used as they are: `pgdyno show pgdyno-records/")

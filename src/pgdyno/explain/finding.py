@@ -16,7 +16,7 @@ class Severity(enum.Enum):
     """How much a finding matters to the figures of its report."""
 
     CRITICAL = "critical"
-    """The figures should not be used as they are."""
+    """The figures should not be used as they are; of a result, the server should not."""
     WARNING = "warning"
     """The figures must be read together with this finding."""
     NOTE = "note"
@@ -68,6 +68,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The charts that show it."""
     trial: int | None = None
     """Number of the trial that shows it; None if it is not about a single trial."""
+    is_result: bool = False
+    """True for what the study found of the server: however grave, it does not weaken the figures."""
+
+    @property
+    def spoils_figures(self) -> bool:
+        """Whether the figures should not be used as they are."""
+        return self.severity is Severity.CRITICAL and not self.is_result
 
 
 def keep_to_record(record: StudyRecord, findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -145,7 +145,7 @@ def _find_limit(report: ReportInput, workload: WorkloadAnalysis) -> str:
 
 def _list_doubts(report: ReportInput, workload: WorkloadAnalysis) -> list[Finding]:
     names = {None, workload.name, workload.load.name}
-    return [one for one in report.findings if one.workload in names]
+    return [one for one in report.findings if one.workload in names and not one.is_result]
 
 
 def _make_doubts_cell(findings: Sequence[Finding]) -> Cell:

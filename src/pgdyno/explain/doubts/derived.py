@@ -44,6 +44,7 @@ def _slower(record: StudyRecord, gain: Gain) -> Finding:
         advice=f"Do not use them as they are for this load; {which} costs it.",
         workload=gain.workload,
         rule=SLOWER,
+        is_result=True,
     )
 
 
@@ -64,6 +65,7 @@ def _costs(gain: Gain) -> Finding:
         else "Leave it out for this load.",
         workload=gain.workload,
         rule="layer-costs",
+        is_result=True,
     )
 
 

@@ -38,6 +38,7 @@ def _describe(workload: WorkloadAnalysis, losing: list[TrialAnalysis]) -> Findin
             evidence=evidence,
             advice="The standby that took over may be one that commits did not wait for: check synchronous_standby_names.",
             workload=workload.name,
+            is_result=True,
         )
     return Finding(
         severity=Severity.WARNING,
@@ -45,6 +46,7 @@ def _describe(workload: WorkloadAnalysis, losing: list[TrialAnalysis]) -> Findin
         evidence=evidence,
         advice="With synchronous_standby_names = '*' and synchronous_commit = on, a commit waits until a standby has it.",
         workload=workload.name,
+        is_result=True,
     )
 
 

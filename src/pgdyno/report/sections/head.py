@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from pgdyno.analyse.estimate import Estimate, is_too_wide, smallest_detectable_effect
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.explain.finding import Severity
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus
 from pgdyno.report.document import Block, Fact, Facts, Look, Prose, Section, Tone
@@ -186,9 +185,9 @@ def build_head(report: ReportInput) -> Iterator[Block]:
     """Yield the first sentence, what was emulated, the warning about the figures, and the durability that was given up."""
     yield Prose(words=describe_study(report), brief=describe_bench(report), tone=Tone.LEAD, level=Level.HEADLINE)
     yield from build_emulated(report)
-    critical = sum(one.severity is Severity.CRITICAL for one in report.findings)
-    if critical:
-        count = "one finding says" if critical == 1 else f"{critical} findings say"
+    spoiling = sum(one.spoils_figures for one in report.findings)
+    if spoiling:
+        count = "one finding says" if spoiling == 1 else f"{spoiling} findings say"
         why = f"These figures should not be used as they are: {count} why, under “Measurement quality”."
         yield Prose(words=why, tone=Tone.ALARM, level=Level.HEADLINE)
     losses = list_durability_given_up(report)

@@ -13,7 +13,6 @@ import msgspec
 
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.errors import with_program
-from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import list_instances
 from pgdyno.facts.prices import Term
 from pgdyno.price.cost import MONTH_H, Cost
@@ -124,7 +123,7 @@ def describe_costs(report: ReportInput) -> tuple[str, ...]:
 
 def describe_alarm(report: ReportInput) -> str:
     """Warn that figures are priced which should not be used as they are; empty where they may be used."""
-    if all(finding.severity is not Severity.CRITICAL for finding in report.findings):
+    if not any(finding.spoils_figures for finding in report.findings):
         return ""
     program = next(iter(report.record.command), "pgdyno")
     return with_program(
