@@ -18,6 +18,7 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.errors import SpecError
 from pgdyno.flow.records.list import view_records
 from pgdyno.flow.report import compose_report, write_reports
+from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.report.sections.repeating import list_commands
 from tests.report.build import build_report
@@ -122,3 +123,52 @@ def test_a_script_is_named_where_the_record_has_it(tmp_path: Path) -> None:
     command = list_commands(msgspec.structs.replace(report, analysis=analysis))[-1]
     script = f"{report.record_dir}/trials/0001/script-1-a b.sql@3"
     assert shlex.split(command.lines) == ["pgbench", "--client=8", f"--file={script}"]
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "lines"),
+    [
+        (
+            ("primary", "standby1"),
+            [
+                "# writers, connected to primary",
+                "pgbench --time=10 '--file={trial}/loads/load1/script-1-a b.sql@3' &",
+                "# connected to standby1",
+                "pgbench --time=10 --builtin=select-only@1 &",
+                "wait",
+            ],
+        ),
+        (
+            (None, None),
+            [
+                "# on load1",
+                "pgbench --time=10 '--file={trial}/loads/load1/script-1-a b.sql@3'",
+                "# on load2",
+                "pgbench --time=10 --builtin=select-only@1",
+            ],
+        ),
+    ],
+)
+def test_all_pgbenches_of_a_load_have_commands(endpoints: tuple[str | None, ...], lines: list[str]) -> None:
+    report = build_report(names=("select-only",), rounds=1)
+    (workload,) = report.analysis.workloads
+    # pgdyno ends the pgbenches of such a load, which are started to run for longer.
+    parts = tuple(
+        LoadPart(
+            host=f"load{number}", argv=("/pg/pgbench", "--time=70", script, "--host=/home", "pgdyno"), pid=number,
+            clients=4, threads=1, start_far_s=0.0, epoch_offset_s=0.0, endpoint=endpoint,
+            part="writers" if endpoint == "primary" else "",
+        )
+        for number, (script, endpoint) in enumerate(
+            zip(("--file=/run/script-1-a b.sql@3", "--builtin=select-only@1"), endpoints, strict=True), start=1
+        )
+    )  # fmt: skip
+    trial = workload.trials[0]
+    planned = msgspec.structs.replace(trial.record.planned, duration_s=10.0)
+    record = msgspec.structs.replace(trial.record, planned=planned, argv=parts[0].argv, generators=parts)
+    trials = (msgspec.structs.replace(trial, record=record),)
+    analysis = StudyAnalysis(workloads=(msgspec.structs.replace(workload, trials=trials),))
+    command = list_commands(msgspec.structs.replace(report, analysis=analysis))[-1]
+    folder = f"{report.record_dir}/trials/{planned.number:04d}"
+    assert command.purpose.endswith(f"as in trial {planned.number}; these 2 begin together")
+    assert command.lines.splitlines() == [line.format(trial=folder) for line in lines]

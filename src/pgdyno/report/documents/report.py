@@ -99,7 +99,7 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     warm_up_s: float
     duration_s: float
-    argv: Annotated[tuple[str, ...], says("Of pgbench.")]
+    argv: Annotated[tuple[str, ...], says("Of pgbench; of several that ran together, of the first.")]
     tps: Annotated[float | None, says("Of the steady part.")]
     pgbench_tps: Annotated[float | None, says("Of the whole load, as pgbench printed it.")]
     latency_mean_ms: float | None

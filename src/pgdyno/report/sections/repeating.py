@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pgdyno.explain.commands import find_home
 from pgdyno.plan.plan import Choice
 from pgdyno.plan.variants import list_places
+from pgdyno.record.generators.part import LoadPart
+from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.report.document import Block, Code, Prose, Section
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.head import name_trial
@@ -84,20 +86,45 @@ def list_commands(report: ReportInput) -> tuple[Code, ...]:
         # Other variants of the same workload have the same command apart from their own settings.
         if trial is not None and trial.record.argv and workload.load.name not in seen:
             seen.add(workload.load.name)
-            folder = f"{report.record_dir}/trials/{trial.record.planned.number:04d}"
             purpose = f"Run the load of {workload.load.name} on it, as in {name_trial(trial)}"
-            commands.append(Code(purpose=purpose, lines=_by_hand(trial.record.argv, scripts_folder=folder)))
+            folder = f"{report.record_dir}/trials/{trial.record.planned.number:04d}"
+            several = [one for one in trial.record.generators if one.argv]
+            if several:
+                each = _list_by_hand(several, folder, duration_s=trial.record.planned.duration_s)
+                together = f"; these {len(several)} begin together" if len(several) > 1 else ""
+                commands.append(Code(purpose=f"{purpose}{together}", lines="\n".join(each)))
+            else:
+                commands.append(Code(purpose=purpose, lines=_by_hand(trial.record.argv, scripts_folder=folder)))
     return tuple(commands)
 
 
-def _by_hand(argv: tuple[str, ...], scripts_folder: str = "") -> str:
-    """Return a command line of pgbench without the options that only pgdyno needs."""
+def _list_by_hand(generators: Sequence[LoadPart], folder: str, *, duration_s: float) -> Iterator[str]:
+    """Yield the command lines of all pgbenches of a load, each below a comment that says where it ran."""
+    for one in generators:
+        of = f"{one.part}, " if one.part else ""
+        yield f"# {of}{f'connected to {one.endpoint}' if one.is_here else f'on {one.host}'}"
+        command = _by_hand(one.argv, scripts_folder=f"{folder}/{LOADS_DIR}/{one.host}", duration_s=duration_s)
+        yield f"{command} &" if one.is_here else command
+    if any(one.is_here for one in generators):
+        yield "wait"
+
+
+def _by_hand(argv: tuple[str, ...], scripts_folder: str = "", duration_s: float | None = None) -> str:
+    """Return a command line of pgbench without the options that only pgdyno needs.
+
+    Args:
+        argv: The command line as it was run.
+        scripts_folder: Where the record has copies of its script files.
+        duration_s: How long the load took in seconds, if pgdyno and not pgbench ended it; None: as the command line says.
+    """
     *options, _ = argv[1:]
     kept = ["pgbench"]
     for option in options:
         name, _, value = option.partition("=")
         if name == "--file":
             kept.append(f"--file={scripts_folder}/{value.rpartition('/')[2]}")
+        elif name == "--time" and duration_s is not None:
+            kept.append(f"--time={duration_s:.0f}")
         elif name not in _OWN_OPTIONS:
             kept.append(option)
     return shlex.join(kept)
