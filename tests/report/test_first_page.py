@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.transaction_time.shares import Certainty
-from pgdyno.analyse.types import GeneratorFigures
-from pgdyno.explain.bottleneck import LIMITS
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TransactionTime
+from pgdyno.analyse.types import GeneratorFigures, WaitingSessions
+from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
 from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.flow.report import compose_report
@@ -26,9 +26,12 @@ from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.conditions.load_hosts import load_hosts_table
+from pgdyno.report.sections.evidence import time_table
 from pgdyno.report.sections.findings import list_explanations, list_findings, make_claim
 from pgdyno.report.sections.first_page import FirstPage, make_first_page
 from pgdyno.report.sections.head import build_head
+from pgdyno.report.sections.links import find_places
+from pgdyno.report.sections.quoted import waiting_table
 from pgdyno.report.sections.step import StepCertainty
 from pgdyno.report.study import build_report as build_document
 from pgdyno.spec.study import DataSpec, ServerKind, ServerSpec, Study, WorkloadSpec
@@ -92,6 +95,27 @@ def test_one_experiment_is_named_at_a_time_and_none_for_what_is_proven() -> None
     other = msgspec.structs.replace(likely, claim="Locks limit this load.", workload="tpcb-like")
     assert _standings(_page(likely, other)).count(StepCertainty.SETTLES) == 1
     assert StepCertainty.SETTLES not in _standings(_page(msgspec.structs.replace(_PROVEN, confirm="x")))
+
+
+def test_the_evidence_of_a_limit_and_what_is_shown_beside_it_are_of_one_trial() -> None:
+    report = build_report(names=("tpcb-like",))
+    (workload,) = report.analysis.workloads
+    time = TransactionTime(transaction_ms=1.0, shares=(), observed_count=100)
+    waiting = (WaitingSessions(event="CPU", sessions=1.0),)
+    trials = tuple(msgspec.structs.replace(trial, time=time, waiting=waiting) for trial in workload.trials)
+    for trial in trials:
+        found = Bottleneck(
+            resource=Resource.CPU, certainty=Certainty.LIKELY, evidence=("60 %",), trial=trial.record.planned.number
+        )
+        of_trial = msgspec.structs.replace(workload, trials=trials, bottleneck=found)
+        analysis = msgspec.structs.replace(report.analysis, workloads=(of_trial,))
+        (limit,) = find_bottlenecks(report.record, analysis)
+        named = f"trial {trial.record.planned.number}"
+        places = find_places(limit, msgspec.structs.replace(report, analysis=analysis))
+        assert {place.where for place in places} == {named}
+        assert [place.title for place in places][:1] == ["Transaction time breakdown"]
+        tables = (time_table(of_trial), waiting_table(trial))
+        assert all(table is not None and table.caption.endswith(f" in {named}") for table in tables)
 
 
 @pytest.mark.parametrize("certainty", [Certainty.LIKELY, Certainty.UNKNOWN])

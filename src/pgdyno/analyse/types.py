@@ -247,3 +247,9 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
         ranked = self.ranked
         ranked = [t for t in ranked if t.record.planned.is_observed] or ranked
         return ranked[len(ranked) // 2] if ranked else None
+
+    @property
+    def limit_trial(self) -> TrialAnalysis | None:
+        """The trial that shows what limits the load: that of the bottleneck's figures, or else the representative one."""
+        number = None if self.bottleneck is None else self.bottleneck.trial
+        return next((t for t in self.trials if t.record.planned.number == number), self.representative)

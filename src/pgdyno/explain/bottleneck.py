@@ -19,7 +19,7 @@ from pgdyno.analyse.statements import EXECUTION, rank_statements
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
-from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain import network
 from pgdyno.explain.commands import find_variant, is_confirmable
 from pgdyno.explain.finding import Finding, Rival, Severity
@@ -117,7 +117,7 @@ def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
 
 
 def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck) -> Finding:
-    trial = _find_trial(workload, found)
+    trial = workload.limit_trial
     intervention = choose_intervention(
         found,
         record,
@@ -144,13 +144,8 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         gain_ratio=None if gain is None else gain.value,
         certainty=found.certainty,
         shows=tuple(kind for kind in _CHARTS[found.resource] if kind in charts),
+        trial=None if trial is None else trial.record.planned.number,
     )
-
-
-def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis | None:
-    """Return the trial of the bottleneck's figures; if trials disagree, the representative one."""
-    own = (trial for trial in workload.trials if trial.record.planned.number == found.trial)
-    return next(own, workload.representative)
 
 
 def _name_place(resource: Resource, record: StudyRecord) -> str:

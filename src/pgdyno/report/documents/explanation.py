@@ -26,7 +26,7 @@ class ExplainedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     bottleneck: Bottleneck | None
     time: TransactionTime | None
-    """Where the time went in the representative trial."""
+    """Where the time went in the trial that shows the limit."""
     health: tuple[HealthDocument, ...]
 
 
@@ -66,7 +66,7 @@ def make_explanation(report: ReportInput) -> ExplanationDocument:
             ExplainedWorkload(
                 name=workload.name,
                 bottleneck=workload.bottleneck,
-                time=None if workload.representative is None else workload.representative.time,
+                time=None if workload.limit_trial is None else workload.limit_trial.time,
                 health=make_health(workload),
             )
             for workload in report.analysis.workloads

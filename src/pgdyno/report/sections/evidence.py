@@ -20,8 +20,8 @@ _REST = "client and the rest of the network"
 
 
 def time_table(workload: WorkloadAnalysis) -> Table | None:
-    """Return where a transaction's time went in the representative trial; None where it was not sampled."""
-    trial = workload.representative
+    """Return where a transaction's time went in the trial that shows the limit; None where it was not sampled."""
+    trial = workload.limit_trial
     if trial is None or trial.time is None:
         return None
     time = trial.time

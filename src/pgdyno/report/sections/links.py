@@ -34,7 +34,7 @@ def name_time(workload_id: str) -> str:
 
 
 def find_places(finding: Finding, report: ReportInput) -> tuple[Link, ...]:
-    """Find the charts and tables that show a finding: of its trial, or of the representative one."""
+    """Find the charts and tables that show a finding: of its trial, or else of the representative one."""
     found = _find_trial(finding, report)
     if found is None:
         return ()

@@ -8,6 +8,7 @@ from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.trial.quoted import mean_by_step
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report.format import format_number, format_percent
+from pgdyno.report.sections.head import name_trial
 from pgdyno.report.sections.trials import title_trial
 from pgdyno.report.table import Table, columns, number, text
 
@@ -85,4 +86,4 @@ def waiting_table(trial: TrialAnalysis) -> Table | None:
         for one in shown
     )
     titles = columns("Wait event", "Sessions, on average", "Share", numbers_from=1)
-    return Table(caption="Client sessions by wait event", columns=titles, rows=rows)
+    return Table(caption=f"Client sessions by wait event in {name_trial(trial)}", columns=titles, rows=rows)

@@ -115,7 +115,7 @@ def _list_tables(part_id: str, workload: WorkloadAnalysis) -> Iterator[Table]:
         _fold(trials.all_counts_table(workload)),
         _fold(quoted_table(workload)),
         _fold(course_table(workload)),
-        _fold(None if workload.representative is None else waiting_table(workload.representative)),
+        _fold(None if workload.limit_trial is None else waiting_table(workload.limit_trial)),
     )
     yield from (table for table in made if table is not None)
 
