@@ -120,6 +120,21 @@ def test_a_chart_says_in_words_what_it_shows() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("unit", "value", "shown", "name"),
+    [
+        ("bytes/s", 250e6, 250.0, "MB/s"),
+        ("bytes/s", 999e3, 999.0, "kB/s"),
+        ("bytes/s", 1.5e9, 1.5, "GB/s"),
+        ("bytes", 256.0 * 1024**2, 256.0, "MB"),
+    ],
+)
+def test_a_chart_has_the_units_that_the_text_has(unit: str, value: float, shown: float, name: str) -> None:
+    line = Series(metric="read", label="read", unit=unit, t_s=(0.5,), values=(value,))
+    (chart,) = trial_charts(msgspec.structs.replace(_trial(), charts={ChartKind.DISK_THROUGHPUT: (line,)}))
+    assert (chart.unit, chart.columns[0]["s0"]) == (name, [shown])
+
+
 def test_a_chart_of_nothing_but_zeros_is_left_out_and_named_unless_it_is_of_the_load() -> None:
     trial = _trial()
     silent = Series(metric="tps", label="x", unit="count", t_s=(0.5, 1.5), values=(0.0, None))

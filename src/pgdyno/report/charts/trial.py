@@ -127,7 +127,9 @@ def _scale_unit(series: tuple[Series, ...]) -> tuple[float, str]:
     base, _, per = unit.partition("/")
     if base == "bytes":
         largest = max(abs(value) for one in series for value in one.values if value is not None)
-        size, name = next(((s, n) for s, n in ((1024**3, "GB"), (1024**2, "MB")) if largest >= s), (1024, "kB"))
+        # A rate of bytes has powers of 1000, as in all other words on disks.
+        step = 1000 if per else 1024
+        size, name = next(((s, n) for s, n in ((step**3, "GB"), (step**2, "MB")) if largest >= s), (step, "kB"))
         return 1 / size, f"{name}/{per}" if per else name
     return 1.0, {"/s": "per second", "count": ""}.get(unit, unit)
 

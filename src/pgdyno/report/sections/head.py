@@ -47,7 +47,7 @@ MIXED_REMARK = (
     " latencies of a whole trial would be a mixture, so they are left out. There are no predictions: their inputs,"
     " such as the CPU time of a transaction, are counted for a trial as a whole."
 )
-SIZES_REMARK = "kB, MB and GB are powers of 1024, as in PostgreSQL."
+SIZES_REMARK = "kB, MB and GB are powers of 1024, as in PostgreSQL; MB/s are powers of 1000, as of disks."
 _NAMED_WORKLOADS = 4
 # Half the width of an interval that most questions need, as a share of the value.
 _WANTED_RATIO = 0.1
