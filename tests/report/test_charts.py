@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.report.charts import palette
 from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
@@ -238,6 +239,26 @@ def test_a_knee_or_a_peak_that_is_not_settled_is_no_line() -> None:
 
 def test_no_strip_for_a_single_trial() -> None:
     assert strip_chart(build_report(rounds=1).analysis.workloads[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("trials", "bar", "caption"),
+    [
+        ((100.0, 101.0, 102.0), 1, "Dots are trials, the line is their mean, the bar its 95 % interval."),
+        # The table calls an interval of this width too wide.
+        ((50.0, 100.0, 200.0), 0, "Dots are trials, the line is their mean."),
+    ],
+)
+def test_the_trials_are_drawn_above_an_interval_only_if_it_is_of_use(
+    trials: tuple[float, ...], bar: int, caption: str
+) -> None:
+    workload = build_report(rounds=3).analysis.workloads[0]
+    of = tuple(msgspec.structs.replace(trial, tps=tps) for trial, tps in zip(workload.trials, trials, strict=True))
+    tps = estimate_over_trials(trials, unit="tps")
+    chart = strip_chart(msgspec.structs.replace(workload, trials=of, tps=tps))
+    assert chart is not None
+    assert (len(chart.marks["spans"]), chart.caption) == (bar, caption)
+    assert len(chart.spec["layer"]) == 2 + bar
 
 
 def _contrast(one: str, other: str) -> float:

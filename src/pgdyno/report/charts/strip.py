@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report.charts.chart import CONFIG, Chart, colour_of
-from pgdyno.report.format import format_number
+from pgdyno.report.format import format_confidence, format_number
 
 
 def strip_chart(workload: WorkloadAnalysis) -> Chart | None:
-    """Draw every trial's TPS above the mean with its interval; None for fewer than two finished trials."""
+    """Draw every trial's TPS above the mean with its interval if that is of use; None for fewer than two finished trials."""
     trials = [
         (trial.record.planned.number, trial.tps)
         for trial in workload.trials
@@ -21,7 +22,9 @@ def strip_chart(workload: WorkloadAnalysis) -> Chart | None:
     estimate = workload.tps
     x = {"type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": {"title": None, "tickCount": 5}}
     layers: list[dict[str, Any]] = []
-    if estimate.low is not None and estimate.high is not None:
+    # A useless interval would squeeze the dots together.
+    has_span = estimate.low is not None and not is_too_wide(estimate)
+    if has_span:
         layers.append(
             {
                 "data": {"name": "spans"},
@@ -41,16 +44,18 @@ def strip_chart(workload: WorkloadAnalysis) -> Chart | None:
             "encoding": {"x": {"field": "t", **x}, "y": {"value": 14}},
         },
     ]
+    bar = f", the bar its {format_confidence(estimate)} interval" if has_span else ""
     values = ", ".join(f"{format_number(tps)} (trial {number})" for number, tps in trials)
     return Chart(
         kind="strip",
         title="TPS of each trial",
         unit="tps",
         alt=f"TPS of {len(trials)} trials: {values}.",
+        caption=f"Dots are trials, the line is their mean{bar}.",
         spec={"width": "container", "height": 48, "layer": layers, "config": CONFIG},
         columns=({"t": [tps for _, tps in trials]},),
         marks={
-            "spans": [{"from": estimate.low, "until": estimate.high}] if estimate.low is not None else [],
+            "spans": [{"from": estimate.low, "until": estimate.high}] if has_span else [],
             "moments": [{"at": estimate.value}] if estimate.value is not None else [],
         },
     )
