@@ -16,6 +16,7 @@ from pgdyno.analyse.estimate import (
     estimate_mean_of_trials,
     estimate_over_trials,
     exact_estimate,
+    is_too_wide,
     scale_estimate,
     smallest_detectable_effect,
 )
@@ -239,3 +240,25 @@ def test_two_trials_of_one_round_count_as_one_in_an_arithmetic_mean_too() -> Non
     assert 0.93 <= sum(held) / len(held) <= 0.97
     with_zero = estimate_over_trials([0.0, 2.0, None, 5.0], unit="ms", rounds=[1, 1, 2, 2])
     assert (with_zero.n, with_zero.value) == (2, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "ends", "is_wide"),
+    [
+        # Student's interval of the first two would begin far below 0.
+        ((0.0, 1000.0, 1200.0), (0.0, pytest.approx(2329.5, abs=1.0)), True),
+        ((0.0, 5.0), (0.0, pytest.approx(34.3, abs=0.1)), True),
+        ((0.0, 0.0, 0.0), (0.0, 0.0), False),
+        ((100.0, 101.0, 102.0), (pytest.approx(98.5, abs=0.1), pytest.approx(103.5, abs=0.1)), False),
+    ],
+)
+def test_what_is_never_below_0_has_no_interval_that_is(
+    values: tuple[float, ...], ends: tuple[float, float], is_wide: bool
+) -> None:
+    found = estimate_over_trials(values, unit="tps")
+    assert (found.low, found.high) == ends
+    assert is_too_wide(found) is is_wide
+
+
+def test_a_difference_is_never_called_too_wide() -> None:
+    assert not is_too_wide(estimate_mean_of_trials([-1.0, 1.0, 2.0], unit="tps"))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.series import Event
-from pgdyno.report.sections.trials import events_table, title_trial, trials_table
+from pgdyno.report.document import Prose
+from pgdyno.report.sections.head import build_cards
+from pgdyno.report.sections.trials import events_table, result_table, title_trial, trials_table
 from tests.report.build import build_report
 
 
@@ -50,6 +53,41 @@ def test_a_trial_is_called_the_median_of_several_that_were_measured(
     trials = tuple(msgspec.structs.replace(trial, tps=one) for trial, one in zip(workload.trials, tps, strict=True))
     workload = msgspec.structs.replace(workload, trials=trials)
     assert [title_trial(workload, trial) for trial in trials] == called
+
+
+@pytest.mark.parametrize(
+    ("tps", "title", "interval", "note", "remark"),
+    [
+        (
+            (0.0, 3480.0, 3440.0),
+            "Mean",
+            "0 – 7,300: too wide",
+            "a trial has 0, which has no geometric mean: this is the arithmetic one",
+            "Geometric mean (arithmetic of the TPS of tpcb-like, where a trial has 0) over the trials, with its 95 % interval",
+        ),
+        (
+            (3460.0, 3480.0, 3440.0),
+            "Geometric mean",
+            "[3,411 – 3,510]",
+            None,
+            "Geometric mean over the trials, with its 95 % interval",
+        ),
+    ],
+)
+def test_no_interval_of_tps_is_below_0_and_its_mean_is_called_what_it_is(
+    tps: tuple[float, ...], title: str, interval: str, note: str | None, remark: str
+) -> None:
+    report = build_report(names=("tpcb-like",), rounds=3)
+    (workload,) = report.analysis.workloads
+    trials = tuple(msgspec.structs.replace(trial, tps=one) for trial, one in zip(workload.trials, tps, strict=True))
+    workload = msgspec.structs.replace(workload, trials=trials, tps=estimate_over_trials(tps, unit="tps"))
+    table = result_table(workload)
+    cell = table.rows[0][2]
+    assert (table.columns[1].title, cell.text, cell.note) == (title, interval, note)
+    analysis = msgspec.structs.replace(report.analysis, workloads=(workload,))
+    _, below = build_cards(msgspec.structs.replace(report, analysis=analysis))
+    assert isinstance(below.blocks[0], Prose)
+    assert below.blocks[0].words.startswith(remark)
 
 
 def test_an_event_that_began_before_the_load_has_its_own_begin_and_length() -> None:

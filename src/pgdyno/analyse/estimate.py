@@ -38,8 +38,13 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_too_wide(estimate: Estimate) -> bool:
-    """Return whether an interval is so wide that it only shows that there are too few trials."""
-    return estimate.low is not None and estimate.high is not None and estimate.high > USEFUL_FACTOR * estimate.low > 0
+    """Return whether an interval is so wide that it only shows that there are too few trials; one that begins at 0 is.
+
+    Differences, which may be below 0, are never called too wide.
+    """
+    if estimate.low is None or estimate.high is None or estimate.low < 0:
+        return False
+    return estimate.high > USEFUL_FACTOR * estimate.low
 
 
 class DoubtKind(enum.Enum):
@@ -166,7 +171,7 @@ def estimate_over_trials(
     """Estimate a geometric mean over the trials that have a number; an arithmetic mean if a number is 0.
 
     Args:
-        trials: One value for each trial, None where it has none.
+        trials: One value for each trial, not below 0; None where it has none.
         unit: Unit of the values.
         missing: What trials without a value lack, for the reason.
         resolution_ratio: As for `estimate_geometric_mean`.
@@ -182,7 +187,7 @@ def estimate_over_trials(
     if is_geometric:
         estimate = estimate_geometric_mean(counted, unit=unit, resolution_ratio=resolution_ratio)
     else:
-        estimate = estimate_mean_of_trials(counted, unit=unit)
+        estimate = keep_above_0(estimate_mean_of_trials(counted, unit=unit))
         reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")
     reasons += filter(None, [estimate.reason])
     return msgspec.structs.replace(estimate, reason="; ".join(reasons) or None)
@@ -252,6 +257,11 @@ def divide_estimates(part: Estimate, whole: Estimate, *, unit: str) -> Estimate:
 def scale_estimate(estimate: Estimate, factor: float, *, unit: str | None = None) -> Estimate:
     """Multiply an estimate by a known positive number."""
     return map_estimate(estimate, lambda at: at * factor, unit=unit)
+
+
+def keep_above_0(estimate: Estimate) -> Estimate:
+    """Return the estimate of what is never below 0, with an interval that is not, either."""
+    return estimate if estimate.low is None else msgspec.structs.replace(estimate, low=max(0.0, estimate.low))
 
 
 def map_estimate(estimate: Estimate, rising: Callable[[float], float], *, unit: str | None = None) -> Estimate:

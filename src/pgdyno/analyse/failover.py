@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.estimate import Estimate, estimate_mean_of_trials, estimate_over_trials
+from pgdyno.analyse.estimate import Estimate, estimate_mean_of_trials, estimate_over_trials, keep_above_0
 from pgdyno.record.failover import FailoverRecord, Probes
 from pgdyno.record.serverlog import AnyLogEvent
 from pgdyno.record.trial_data import FailoverData, TrialData
@@ -111,7 +111,7 @@ def summarise_failovers(of_rounds: Sequence[tuple[FailoverFigures, int]]) -> Fai
     """
     seen = [one for one, _ in of_rounds]
     seconds = {
-        name: _keep_above_0(estimate([value for value, _ in values], unit="s", rounds=[number for _, number in values]))
+        name: keep_above_0(estimate([value for value, _ in values], unit="s", rounds=[number for _, number in values]))
         # A part may take less than the log's millisecond: it has no logarithm.
         for names, estimate in ((OUTAGE_METRICS[:2], estimate_over_trials), (PARTS, estimate_mean_of_trials))
         for name in names
@@ -128,11 +128,6 @@ def summarise_failovers(of_rounds: Sequence[tuple[FailoverFigures, int]]) -> Fai
         lost_transactions=sum(counted) if counted else None,
         losing_failovers=sum(bool(one.lost_probes or one.lost_transactions) for one in seen),
     )
-
-
-def _keep_above_0(estimate: Estimate) -> Estimate:
-    """Return the estimate of a time, which is never below 0, and neither is its interval."""
-    return estimate if estimate.low is None else msgspec.structs.replace(estimate, low=max(0.0, estimate.low))
 
 
 def _list_seconds(of_rounds: Sequence[tuple[FailoverFigures, int]], name: str) -> list[tuple[float, int]]:

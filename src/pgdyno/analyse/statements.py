@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate, estimate_mean_of_trials
+from pgdyno.analyse.estimate import Estimate, estimate_mean_of_trials, keep_above_0
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.types import TrialStatus
@@ -75,9 +75,10 @@ def _estimate_use(
         _sum(group, divided) / _sum(trial.record.statements or (), divided)
         for group, trial in zip(groups, trials, strict=True)
     ]
-    share = estimate_mean_of_trials(shares, unit="ratio", rounds=[trial.record.planned.round for trial in trials])
-    if share.low is not None and share.high is not None:
-        share = msgspec.structs.replace(share, low=max(0.0, share.low), high=min(1.0, share.high))
+    rounds = [trial.record.planned.round for trial in trials]
+    share = keep_above_0(estimate_mean_of_trials(shares, unit="ratio", rounds=rounds))
+    if share.high is not None:
+        share = msgspec.structs.replace(share, high=min(1.0, share.high))
     counts = [trial.transactions_count for trial in trials]
     transactions = None if None in counts else sum(filter(None, counts))
     every = [one for group in groups for one in group]

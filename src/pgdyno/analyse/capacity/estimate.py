@@ -19,7 +19,14 @@ from pgdyno.analyse.capacity.clients import advise_clients
 from pgdyno.analyse.capacity.projection import project_capacity
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, NextLimit
 from pgdyno.analyse.disk.demand import DiskLimits
-from pgdyno.analyse.estimate import Estimate, absent_estimate, divide_estimates, estimate_mean_of_trials, map_estimate
+from pgdyno.analyse.estimate import (
+    Estimate,
+    absent_estimate,
+    divide_estimates,
+    estimate_mean_of_trials,
+    keep_above_0,
+    map_estimate,
+)
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import WorkloadAnalysis
@@ -191,7 +198,7 @@ def _share(workload: WorkloadAnalysis, resource: Resource) -> Estimate:
         return absent_estimate("where transactions' time goes was not sampled", unit="ratio")
     if len(found) > 1:
         rounds = [number for _, number in found]
-        return estimate_mean_of_trials([share.ratio for share, _ in found], unit="ratio", rounds=rounds)
+        return keep_above_0(estimate_mean_of_trials([share.ratio for share, _ in found], unit="ratio", rounds=rounds))
     only, _ = found[0]
     return Estimate(value=only.ratio, low=only.low_ratio, high=only.high_ratio, n=1, unit="ratio")
 

@@ -213,12 +213,19 @@ def build_cards(report: ReportInput) -> Iterator[Section]:
         for number, workload in enumerate(workloads, start=1)
     )
     confidence = format_confidence(workloads[0].tps) if workloads else ""
+    idle = join_names([workload.name for workload in workloads if has_idle_trial(workload)])
+    mean = f"Geometric mean (arithmetic of the TPS of {idle}, where a trial has 0)" if idle else "Geometric mean"
     remark = (
-        f"Geometric mean over the trials, with its {confidence} interval in brackets; n is the number of trials."
+        f"{mean} over the trials, with its {confidence} interval in brackets; n is the number of trials."
         " p99: 99 of 100 transactions were faster."
     )
     yield Section(title="", list_title="Results", blocks=cards, look=Look.CARDS)
     yield Section(title="", blocks=(Prose(words=remark, tone=Tone.SMALL),))
+
+
+def has_idle_trial(workload: WorkloadAnalysis) -> bool:
+    """Return whether a trial of a workload has a TPS of 0, so that their mean is the arithmetic one."""
+    return any(trial.tps == 0 and not trial.record.planned.is_observed for trial in workload.trials)
 
 
 def _make_card(anchor: str, workload: WorkloadAnalysis, *, is_given_up: bool) -> Facts:

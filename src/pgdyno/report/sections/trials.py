@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgdyno.analyse.comparison.answers import INIT_METRICS
-from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.facts.metrics import all_metrics
 from pgdyno.record.types import TrialStatus
@@ -19,8 +18,9 @@ from pgdyno.report.format import (
     format_percent,
     format_seconds,
     format_value,
+    is_useless,
 )
-from pgdyno.report.sections.head import advise_trials, is_mixed, name_trial
+from pgdyno.report.sections.head import advise_trials, has_idle_trial, is_mixed, name_trial
 from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
 from pgdyno.report.verdict_words import METRIC_WORDS
 
@@ -62,7 +62,7 @@ def result_table(workload: WorkloadAnalysis) -> Table:
                 ),
                 Cell(
                     text=shown.interval or ABSENT,
-                    note=None if is_too_wide(estimate) else shown.reason,
+                    note=None if is_useless(estimate) else shown.reason,
                 ),
                 text(str(estimate.n)),
             )
@@ -70,7 +70,7 @@ def result_table(workload: WorkloadAnalysis) -> Table:
     heading = f"{format_confidence(workload.tps)} interval"
     return Table(
         caption="Result over all trials",
-        columns=columns("", "Geometric mean", heading, "n", numbers_from=1),
+        columns=columns("", "Mean" if has_idle_trial(workload) else "Geometric mean", heading, "n", numbers_from=1),
         rows=tuple(rows),
         remark=advise_trials(workload) or "",
     )
