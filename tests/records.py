@@ -49,7 +49,7 @@ def edit(path: Path, change: Change) -> None:
     path.write_text(json.dumps(document))
 
 
-def with_setting(name: str, value: str, boot_value: str = "on") -> Change:
+def with_setting(name: str, value: str, boot_value: str = "on", unit: str | None = None) -> Change:
     """Adds a setting to a trial."""
-    fact = {"name": name, "value": value, "unit": None, "boot_value": boot_value, "source": "configuration file"}
+    fact = {"name": name, "value": value, "unit": unit, "boot_value": boot_value, "source": "configuration file"}
     return lambda trial: trial["settings"].append(fact)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.units import format_bytes, format_bytes_per_s, parse_in_unit, parse_seconds, unit_size
+from pgdyno.units import format_bytes, format_bytes_per_s, parse_in_unit, parse_seconds, show_in_unit, unit_size
 from tests.rows import each_row
 
 
@@ -73,3 +73,16 @@ def test_a_size_that_is_read_back_is_the_same_but_for_its_digits(value: int) -> 
 )
 def test_a_settings_own_unit_in_bytes_or_seconds(unit: str | None, expected: float) -> None:
     assert unit_size(unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "shown"),
+    [
+        ("16384", "8kB", "128MB"), ("157952", "8kB", "1234MB"), ("158400", "8kB", "1267200kB"), ("1024", "MB", "1GB"),
+        ("65536", "B", "64kB"), ("300", "s", "5min"), ("301", "s", "301s"), ("1500", "ms", "1500ms"), ("1440", "min", "1d"),
+        ("2", "ms", "2ms"), ("0.5", "ms", "0.5ms"), ("0", "s", "0"), ("-1", "8kB", "-1"), ("4MB", "kB", "4MB"),
+        ("100", None, "100"), ("on", None, "on"), ("", "ms", ""),
+    ],
+)  # fmt: skip
+def test_a_settings_number_is_shown_as_a_server_does(text: str, unit: str | None, shown: str) -> None:
+    assert show_in_unit(text, unit) == shown

@@ -402,8 +402,8 @@ def test_settings_are_what_one_compares_for_and_shown_in_their_units() -> None:
     assert (one.subject, one.standing, one.first, one.other) == (
         "max_wal_size",
         DifferenceGravity.FREE,
-        "64 MB",
-        "1 GB",
+        "64MB",
+        "1GB",
     )
     # What is built in is known to be the same as what is written out.
     built_in = changed(trial=lambda trial: trial.update(settings=[s for s in trial["settings"] if s["name"] != "max_wal_size"]))  # fmt: skip

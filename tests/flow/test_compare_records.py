@@ -101,6 +101,16 @@ def test_a_refused_record_is_shown_without_ratios_and_the_question_was_wrong(tmp
     assert json.loads(result.to_json())["is_refused"] is True
 
 
+def test_settings_that_are_close_differ(tmp_path: Path) -> None:
+    # 1234 and 1237.5 MB
+    paths = [
+        copy_record(tmp_path / pages, at=at, trial=with_setting("shared_buffers", pages, "16384", "8kB"))
+        for pages, at in (("157952", "2026-11-22T10:00:00+00:00"), ("158400", "2026-11-23T10:00:00+00:00"))
+    ]
+    found = differences(compare_named(paths), DifferenceGravity.FREE)["shared_buffers"]
+    assert (found.first, found.other) == ("1234MB", "1267200kB")
+
+
 def test_scripts_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
     own = change_load(scripts=[["/home/a/pay.sql", 1]])
     paths = [copy_record(tmp_path / name, at=f"2026-11-2{day}T10:00:00+00:00", study=own) for day, name in ((2, "a"), (3, "b"))]  # fmt: skip

@@ -25,7 +25,7 @@ from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import escape, mark, print_markdown
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.context import format_setting, key_settings_table
+from pgdyno.report.sections.context import key_settings_table, settings_table
 from pgdyno.report.sections.findings import FindingText, list_findings
 from pgdyno.report.sections.machine import host_table
 from pgdyno.report.sections.repeating import list_choices
@@ -213,8 +213,8 @@ def test_choices_made_alike_are_one() -> None:
 
 def test_key_settings_are_shown_whether_or_not_anybody_set_them() -> None:
     rows = {row[0].text: row for row in key_settings_table(build_report()).rows}
-    assert (rows["shared_buffers"][1].text, rows["shared_buffers"][1].is_strong) == ("4 GB", True)
-    assert (rows["checkpoint_timeout"][1].text, rows["checkpoint_timeout"][1].is_strong) == ("300 s", False)
+    assert (rows["shared_buffers"][1].text, rows["shared_buffers"][1].is_strong) == ("4GB", True)
+    assert (rows["checkpoint_timeout"][1].text, rows["checkpoint_timeout"][1].is_strong) == ("5min", False)
     unknown = {row[1].text for row in key_settings_table(build_report(is_bare=True)).rows}
     assert unknown == {"—"}
 
@@ -344,15 +344,24 @@ def test_the_published_schema_is_the_one_in_use(golden: Callable[[Path, str], No
     golden(Path(pgdyno.report.__file__).parent / SCHEMA_FILE, json.dumps(schema, indent=1) + "\n")
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "shown"),
-    [
-        ("16384", "8kB", "128 MB"), ("1024", "MB", "1 GB"), ("200", "ms", "200 ms"), ("-1", "ms", "-1"), ("0", "s", "0"),
-        ("-1", "8kB", "-1"), ("on", None, "on"), ("", None, "''"), ("0.9", None, "0.9"), ("65536", "B", "64 kB"),
-    ],
-)  # fmt: skip
-def test_settings_are_shown_as_one_would_write_them(value: str, unit: str | None, shown: str) -> None:
-    assert format_setting(value, unit) == shown
+def test_two_values_of_a_setting_are_two_however_close() -> None:
+    report = build_report(names=("tpcb-like",), rounds=2)
+    (workload,) = report.analysis.workloads
+    fact = SettingFact(name="shared_buffers", value="", unit="8kB", boot_value="16384", source="configuration file")
+    trials = tuple(
+        msgspec.structs.replace(
+            trial,
+            record=msgspec.structs.replace(trial.record, settings=(msgspec.structs.replace(fact, value=pages),)),
+        )
+        for trial, pages in zip(workload.trials, ("157952", "158400"), strict=True)
+    )
+    analysis = msgspec.structs.replace(report.analysis, workloads=(msgspec.structs.replace(workload, trials=trials),))
+    report = msgspec.structs.replace(report, analysis=analysis)
+    row = next(row for row in key_settings_table(report).rows if row[0].text == "shared_buffers")
+    assert row[1].text == "1234MB (trial 1); 1267200kB (trial 2)"
+    changed = settings_table(report)
+    assert changed is not None
+    assert [row[1].text for row in changed.rows] == ["1234MB", "1267200kB"]
 
 
 def test_a_setting_that_differs_between_trials_names_them() -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 
-from pgdyno.facts.gucs import Guc, VarType, find_guc, is_quoted_list, show_mode
+from pgdyno.facts.gucs import find_guc, is_quoted_list, show_mode
 from pgdyno.spec.conf import quote_value
+from pgdyno.units import show_in_unit
 
-# Source: PostgreSQL 18 src/backend/utils/misc/guc.c, memory_unit_conversion_table and time_unit_conversion_table.
-_MEMORY = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("kB", 1024), ("B", 1))
-_TIME = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
-_SIZES = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "ms": 1, "s": 1000, "min": 60_000}
 # Source: PostgreSQL 18 src/backend/utils/misc/guc-file.l: values that need no quotes in the file.
 _PLAIN = re.compile(r"-?[A-Za-z0-9_.:/]+")
 
@@ -24,9 +21,7 @@ def show_setting(name: str, raw: str, major: int) -> str:
         major: The server's major version.
     """
     guc = find_guc(name, major)
-    if guc is None or guc.unit is None or guc.vartype is not VarType.INTEGER or not raw.isdigit() or int(raw) == 0:
-        return show_mode(name, raw)
-    return _in_largest_unit(int(raw), guc)
+    return show_mode(name, show_in_unit(raw, None if guc is None else guc.unit))
 
 
 def format_conf(name: str, value: str) -> str:
@@ -45,9 +40,3 @@ def format_alter_system(name: str, value: str) -> str:
 
 def _quote(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
-
-
-def _in_largest_unit(number: int, guc: Guc) -> str:
-    units = _MEMORY if "B" in (guc.unit or "") else _TIME
-    total = number * _SIZES[guc.unit or ""]
-    return next(f"{total // size}{unit}" for unit, size in units if total % size == 0)

@@ -16,7 +16,7 @@ from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import INITDB_KEYS, show_choices, show_usual
-from pgdyno.units import format_bytes, format_cpus, is_time_unit, unit_size
+from pgdyno.units import format_bytes, format_cpus, show_in_unit
 
 _FAILED_RATIO = 0.01
 # Our reasoning: a median of one moment differs by a few per cent from the next. Where it is a tenth longer, and statements
@@ -147,9 +147,8 @@ def _describe_setting(side: Side, name: str) -> str:
         value, unit = fact.value, fact.unit
     if value is None:
         return "not known"
-    if unit is None or is_time_unit(unit) or not value.isdecimal():
-        return f"{show_mode(name, value)}{unit or ''}"
-    return format_bytes(int(value) * unit_size(unit))
+    # Rounded, two values may look alike.
+    return show_mode(name, show_in_unit(value, unit))
 
 
 def _requested_settings(side: Side) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from pgdyno.facts.durability import durability_given_up
-from pgdyno.facts.settings import key_settings
+from pgdyno.facts.gucs import show_mode
+from pgdyno.facts.settings import KeySetting, key_settings
 from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, SettingFact, StudyRecord
 from pgdyno.report.document import Block, Prose, Section
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
@@ -17,10 +17,10 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.repeating import list_choices
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 from pgdyno.spec.table import CacheState
+from pgdyno.units import show_in_unit, unit_size
 
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
 _DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
-_MEMORY_UNITS = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
 # Source: PostgreSQL 18 manual, pg_settings: these values come from the server, not from files, commands or users.
 _OWN_SOURCES = frozenset({"default", "override"})
 
@@ -119,9 +119,9 @@ def key_settings_table(report: ReportInput) -> Table:
             fact = next((fact for fact in trial.record.settings if fact.name == setting.name), None)
             # A setting that was not recorded has its built-in value.
             value = fact.value if fact else boot
-            shown = "default" if value is None else format_setting(value, fact.unit if fact else setting.unit)
+            shown = "default" if value is None else format_setting(fact or setting, value)
             seen.setdefault(shown, []).append(trial.record.planned.number)
-        built_in = None if boot is None else format_setting(boot, setting.unit)
+        built_in = None if boot is None else format_setting(setting, boot)
         values = [one if len(seen) == 1 else f"{one} ({_list_trials(where)})" for one, where in seen.items()]
         value_cell = Cell(
             text="; ".join(values) or ABSENT,
@@ -185,27 +185,15 @@ def shared_buffers_bytes(report: ReportInput) -> int | None:
     for workload in report.analysis.workloads:
         for trial in workload.trials:
             for fact in trial.record.settings:
-                size = _memory_bytes(fact.value, fact.unit) if fact.name == "shared_buffers" else None
-                if size:
-                    return size
+                if fact.name == "shared_buffers" and fact.value.isdecimal():
+                    return round(int(fact.value) * unit_size(fact.unit))
     is_shown = any(trial.record.settings for workload in report.analysis.workloads for trial in workload.trials)
     return _DEFAULT_SHARED_BUFFERS_BYTES if is_shown or report.record.given is None else None
 
 
-def format_setting(value: str, unit: str | None) -> str:
-    """Format a row of pg_settings as people write it: `16384` in units of `8kB` is `128 MB`."""
-    size = _memory_bytes(value, unit)
-    if size is not None and size > 0:
-        return format_bytes(size)
-    is_counted = unit is not None and re.fullmatch(r"\d+(\.\d+)?", value) and value != "0"
-    return f"{value} {unit}" if is_counted and size is None else value or "''"
-
-
-def _memory_bytes(value: str, unit: str | None) -> int | None:
-    match = re.fullmatch(r"(\d*)(B|kB|MB|GB)", unit or "")
-    if match is None or not value.isdigit():
-        return None
-    return int(value) * int(match[1] or 1) * _MEMORY_UNITS[match[2]]
+def format_setting(fact: SettingFact | KeySetting, value: str) -> str:
+    """Format a value of a setting as SHOW prints it, exactly; an empty one in quotes."""
+    return show_mode(fact.name, show_in_unit(value, fact.unit)) or "''"
 
 
 def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[SettingFact], bool]) -> Table | None:
@@ -221,8 +209,8 @@ def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[Setti
     for fact, where in sorted(seen.items(), key=lambda item: (item[0].name, item[0].value)):
         notes = ["durability given up"] if (fact.name, fact.value) in lost else []
         notes += [f"in {_list_trials(where)} only"] if len(where) < len(trials) else []
-        value = Cell(text=format_setting(fact.value, fact.unit), note="; ".join(notes) or None, is_strong=True)
-        boot = None if fact.boot_value is None else format_setting(fact.boot_value, fact.unit)
+        value = Cell(text=format_setting(fact, fact.value), note="; ".join(notes) or None, is_strong=True)
+        boot = None if fact.boot_value is None else format_setting(fact, fact.boot_value)
         rows.append((code(fact.name), value, text(boot), text(fact.source)))
     titles = columns("Setting", "Value", "Built-in default", "Source")
     return Table(caption=caption, columns=titles, rows=tuple(rows)) if rows else None
