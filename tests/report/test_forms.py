@@ -25,7 +25,7 @@ from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import escape, mark, print_markdown
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.context import key_settings_table, settings_table
+from pgdyno.report.sections.context import dataset_table, key_settings_table, settings_table
 from pgdyno.report.sections.findings import FindingText, list_findings
 from pgdyno.report.sections.machine import host_table
 from pgdyno.report.sections.repeating import list_choices
@@ -362,6 +362,11 @@ def test_two_values_of_a_setting_are_two_however_close() -> None:
     changed = settings_table(report)
     assert changed is not None
     assert [row[1].text for row in changed.rows] == ["1234MB", "1267200kB"]
+    dataset = report.record.dataset
+    assert dataset is not None
+    ten_times = msgspec.structs.replace(dataset, total_bytes=12340 * 1024**2)
+    relative = next(row for row in dataset_table(report, ten_times).rows if "shared_buffers" in row[0].text)
+    assert relative[1].text == "10.0 × 1234MB; 9.97 × 1267200kB"
 
 
 def test_a_setting_that_differs_between_trials_names_them() -> None:

@@ -69,12 +69,16 @@ def relations_table(dataset: Dataset) -> Table:
 
 def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
     """Build the table of the dataset's size beside the caches."""
-    caches = {"shared_buffers": shared_buffers_bytes(report), "memory": report.record.usable_memory_bytes}
+    memory = report.record.usable_memory_bytes
+    caches = {
+        "shared_buffers": [(size, show_in_unit(str(size), "B")) for size in list_shared_buffers_bytes(report)],
+        "memory": [] if memory is None else [(memory, format_bytes(memory))],
+    }
     name = report.record.plan.data_name
     source = (text("Scale"), text(f"{dataset.scale:,}")) if name is None else (text("Data"), code(name))
     rows = [source, (text("Size"), text(format_bytes(dataset.total_bytes)))]
-    for name, size in caches.items():
-        relative = None if size is None else f"{format_number(dataset.total_bytes / size)} × {format_bytes(size)}"
+    for name, sizes in caches.items():
+        relative = "; ".join(f"{format_number(dataset.total_bytes / size)} × {shown}" for size, shown in sizes) or None
         rows.append((text(f"Size relative to {name}"), text(relative, note=None if relative else "not observed")))
     rows.append((text("Caches when a trial begins"), text(_describe_caches(report.record))))
     return Table(caption="Size", columns=columns("", "Value", numbers_from=1), rows=tuple(rows))
@@ -180,15 +184,20 @@ def versions_table(report: ReportInput) -> Table:
     return Table(caption="Versions", columns=columns("Program", "Version"), rows=tuple(rows))
 
 
-def shared_buffers_bytes(report: ReportInput) -> int | None:
-    """Return the size of shared_buffers in the study's trials; None if a given server did not show it."""
-    for workload in report.analysis.workloads:
-        for trial in workload.trials:
-            for fact in trial.record.settings:
-                if fact.name == "shared_buffers" and fact.value.isdecimal():
-                    return round(int(fact.value) * unit_size(fact.unit))
-    is_shown = any(trial.record.settings for workload in report.analysis.workloads for trial in workload.trials)
-    return _DEFAULT_SHARED_BUFFERS_BYTES if is_shown or report.record.given is None else None
+def list_shared_buffers_bytes(report: ReportInput) -> tuple[int, ...]:
+    """List the sizes of shared_buffers in the study's trials, the smallest first; none if a given server did not show it."""
+    trials = [trial.record for workload in report.analysis.workloads for trial in workload.trials]
+    shown = {_find_shared_buffers_bytes(trial.settings) for trial in trials if trial.settings}
+    if not shown and report.record.given is None:
+        shown = {_DEFAULT_SHARED_BUFFERS_BYTES}
+    return tuple(sorted(shown))
+
+
+def _find_shared_buffers_bytes(settings: Iterable[SettingFact]) -> int:
+    for fact in settings:
+        if fact.name == "shared_buffers" and fact.value.isdecimal():
+            return round(int(fact.value) * unit_size(fact.unit))
+    return _DEFAULT_SHARED_BUFFERS_BYTES
 
 
 def format_setting(fact: SettingFact | KeySetting, value: str) -> str:
