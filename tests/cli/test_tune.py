@@ -29,6 +29,7 @@ from pgdyno.spec.study import ServerKind, ServerSpec
 from pgdyno.tune.subject import LoadHints
 from pgdyno.tune.types import Origin, Target
 from tests.cli.program import run_here
+from tests.records import copy_record
 from tests.rows import check_rows
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -171,6 +172,13 @@ def test_a_machine_that_is_not_here() -> None:
     # Exactly what a server with these settings says, of pages of 2 MB.
     assert int(values["vm.nr_hugepages"]) * 2 * 1024**2 > 10 * 1024**3
     assert tuned.view.now == {}
+
+
+def test_a_machine_that_is_not_here_has_room_for_the_data_of_the_record(tmp_path: Path) -> None:
+    record = copy_record(tmp_path / "r", study=lambda study: study["dataset"].update(total_bytes=450 * 1024**3))
+    tuned = tune(question(host="r8g.2xlarge", record=record), form=Form.TABLE)
+    subject = tuned.view.tuning.subject
+    assert (subject.dataset.value, subject.disk.free_bytes.value) == (450 * 1024**3, 900 * 1024**3)
 
 
 @pytest.mark.parametrize(

@@ -150,10 +150,40 @@ def test_a_recovery_of_hours_is_no_advice() -> None:
 
 
 def test_the_disk_bounds_the_wal() -> None:
-    subject = make_subject(disk=make_disk(free=8 * GB), dataset=3 * GB, wal_bytes_per_s=10e6)
-    assert found(derive(subject), "max_wal_size").value == "2GB"
+    subject = make_subject(disk=make_disk(free=8 * GB), dataset=GB / 8, wal_bytes_per_s=10e6)
+    assert found(derive(subject), "max_wal_size").value == "1920MB", "a quarter of what data leave"
     own = msgspec.structs.replace(subject, wal_disk=make_disk(free=10 * GB))
     assert found(derive(own), "max_wal_size").value == "6GB"
+
+
+# Of 100 GB that are free, a quarter of what the data leave.
+@each_row(
+    [
+        ({"dataset": 92 * GB}, "2GB", ""),
+        ({"dataset": 92 * GB, "held_bytes": 92.0 * GB}, "24GB", ""),  # its files take no more space
+        ({"dataset": 150 * GB, "held_bytes": 58.0 * GB}, "2GB", ""),
+        ({"dataset": 92 * GB, "wal_disk": make_disk(free=40 * GB)}, "24GB", ""),
+        ({"dataset": known(92 * GB, "bytes", origin=Origin.MEASURED)}, "2GB", ""),  # of a record
+        ({"dataset": known(92 * GB, "bytes", origin=Origin.ASSUMED)}, "24GB", ""),
+        ({"dataset": 300 * GB}, "24GB", "300 GB of data do not fit on the disk, which has 100 GB (said so): give it"),
+        ({"dataset": 300 * GB, "held_bytes": 1.0 * GB}, "24GB", "299 GB more of data do not fit"),
+        ({"dataset": 300 * GB, "wal_disk": make_disk(free=40 * GB)}, "24GB", "300 GB of data do not fit"),
+    ]
+)
+def test_wal_has_the_room_that_data_leave_which_are_still_to_come(
+    changes: dict[str, object], wanted: str, note: str
+) -> None:
+    disk = make_disk(free=100 * GB, iops=1e6, bytes_per_s=3e9)
+    subject = make_subject(disk=disk, wal_bytes_per_s=50e6, recovery_s=7200, **changes)
+    tuning = derive(subject)
+    assert found(tuning, "max_wal_size").value == wanted
+    assert [one.startswith(note) for one in tuning.notes if "do not fit" in one] == [True] * bool(note)
+
+
+def test_a_max_wal_size_beyond_the_room_that_data_leave_is_refused() -> None:
+    with pytest.raises(SpecError, match="max_wal_size of 10 GB does not fit") as refused:
+        derive(make_subject(disk=make_disk(free=100 * GB), dataset=92 * GB), fixed={"max_wal_size": "10GB"})
+    assert refused.value.detail == "100 GB are free (said so), of which data will take 92 GB"
 
 
 def test_scattered_pages_take_as_many_writes_as_there_are_runs() -> None:

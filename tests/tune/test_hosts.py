@@ -158,10 +158,3 @@ def test_an_assumed_volume_has_room_for_the_data_and_their_wal(
     assert known.disk.free_bytes.value == gib * 2**30
     assert how in known.disk.free_bytes.how
     assert known.remarks == ()
-
-
-def test_a_disk_that_is_too_small_for_the_data_is_remarked() -> None:
-    host = parse_host('instance = "c7g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "400GB"', source="h")
-    (remark,) = make_shape(host, dataset_bytes=2 * 2**40).remarks
-    assert remark.startswith("2 TB of data do not fit on the disk, which has 400 GB (400GB, empty)")
-    assert make_shape(host, dataset_bytes=300 * 2**30).remarks == ()

@@ -292,6 +292,15 @@ def test_data_whose_size_is_only_assumed_leave_a_slot_its_wal_and_a_full_disk_a_
         assert not any("away for 0" in note for note in tuning.notes)
 
 
+@pytest.mark.parametrize("origin", [Origin.DECLARED, Origin.MEASURED])
+def test_slots_have_what_data_leave_that_are_still_to_come(origin: Origin) -> None:
+    dataset = known(450 * GB, "bytes", name="dataset", origin=origin)
+    subject = {"disk": make_disk(free=500 * GB), "dataset": dataset, "wal_bytes_per_s": 20 * MB, "recovery_s": 1e5}
+    assert value(standing(**subject), "max_slot_wal_keep_size") == "13GB", "half of 50 GB, less max_wal_size = 12GB"
+    there = standing(**subject, held_bytes=450.0 * GB)
+    assert value(there, "max_slot_wal_keep_size") == "160GB"
+
+
 def test_senders_that_are_too_few_for_the_standbys_are_refused() -> None:
     with pytest.raises(SpecError, match="max_wal_senders = 1 is too few for 2 standbys"):
         derive(make_subject(standbys=known(2, name="standbys")), fixed={"max_wal_senders": "1"})

@@ -31,7 +31,7 @@ from pgdyno.run.host.process import ServerUser, find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.host.tunables import read_kernel_files, read_sysctls, read_tunables
 from pgdyno.run.postgres.installation import Installation, find_installation
-from pgdyno.spec.host import read_host
+from pgdyno.spec.host import HostSpec, read_host
 from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.topology import merge_topologies
@@ -39,7 +39,9 @@ from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import MachineShape, make_shape
 from pgdyno.tune.subject import (
     LoadHints,
+    MeasuredLoad,
     assume_distribution,
+    find_known_dataset,
     make_subject,
     make_subject_from_shape,
 )
@@ -220,8 +222,7 @@ def find_asked(question: TuneRequest) -> Asked:
 def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     """Return what settings are derived for, and the machine's name."""
     if question.host is not None:
-        shape = find_shape(question.host, question.wishes.dataset_bytes)
-        measured = read_load(question.record, merge_topologies(question.wishes.topology, shape.topology))
+        shape, measured = find_shape(question, question.host)
         # Nobody said which PostgreSQL runs there, and it is hardly pgdyno's own.
         server = asked.facts if question.server is not None else assume_distribution(asked.facts)
         subject = make_subject_from_shape(shape, server, question.wishes, measured=measured)
@@ -242,19 +243,26 @@ def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     return subject, "this container" if subject.kernel.is_container else "this machine"
 
 
-def find_shape(host: str, dataset_bytes: float | None) -> MachineShape:
-    """Make the shape of the machine that a user names: a host file, or an instance.
+def find_shape(
+    question: TuneRequest, name: str, state: ServerState | None = None
+) -> tuple[MachineShape, MeasuredLoad | None]:
+    """Make the shape of the machine that a user names, a host file or an instance, and read the load that was measured.
 
     Args:
-        host: As the user names it.
-        dataset_bytes: Size of the data that it is to hold; None if unknown.
+        question: What is asked for.
+        name: The machine as the user names it.
+        state: The server to tune, whose data the machine is to hold; None if none was seen.
 
     Raises:
         SpecError: The file cannot be read, or no such instance is known.
     """
-    path = Path(host)
-    is_file = path.suffix == ".toml" or "/" in host or path.is_file()
-    return make_shape(read_host(path) if is_file else find_instance(host), dataset_bytes=dataset_bytes)
+    path = Path(name)
+    is_file = path.suffix == ".toml" or "/" in name or path.is_file()
+    host = read_host(path) if is_file else find_instance(name)
+    declared = host.topology if isinstance(host, HostSpec) else None
+    measured = read_load(question.record, merge_topologies(question.wishes.topology, declared))
+    dataset = find_known_dataset(question.wishes, measured, state)
+    return make_shape(host, dataset_bytes=None if dataset is None else dataset.value), measured
 
 
 def check_form(form: Form, subject: TuningSubject) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
-from pgdyno.analyse.wal_room import find_wal_room
 from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
 
@@ -200,8 +199,3 @@ def wal_by_recovery_bytes(subject: TuningSubject, compression: str) -> float:
         else:
             high = middle - 1
     return low * subject.wal_segment_bytes
-
-
-def wal_by_disk_bytes(subject: TuningSubject) -> float:
-    """Return the most WAL for which the disk has space."""
-    return find_wal_room(wal_disk(subject).free_bytes.value, is_shared=subject.wal_disk is None)

@@ -17,6 +17,7 @@ from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import check_memory, server_bytes
 from pgdyno.tune.pooling import with_pool
+from pgdyno.tune.room import describe_shortage
 from pgdyno.tune.rules.io import derive_io, derive_writer
 from pgdyno.tune.rules.kernel import derive_kernel, derive_limits
 from pgdyno.tune.rules.memory import derive_memory
@@ -69,7 +70,12 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     for layer in _LAYERS:
         layer(draft)
     draft.put_remaining_fixed()
-    draft.notes[:0] = (*_describe_untried(subject), *subject.remarks, *_describe_given_up(draft))
+    draft.notes[:0] = (
+        *_describe_untried(subject),
+        *subject.remarks,
+        *describe_shortage(subject),
+        *_describe_given_up(draft),
+    )
     memory = check_memory(subject, draft.values())
     _warn_of_low_memory(draft, server_bytes(subject, memory))
     return DerivedSettings(

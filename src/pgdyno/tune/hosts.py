@@ -75,17 +75,15 @@ def make_shape(host: Instance | HostSpec, *, dataset_bytes: float | None = None)
         raise ValueError("cpus and memory are needed, or an instance")
     limits = _MachineLimits(known=limits_of(spec), cpu_count=cpus)
     sheet = f"shape of {instance.name}" if instance else _FILE
-    disk = _make_disk(spec.disk, limits) if spec.disk else _assume_disk(instance, limits, dataset_bytes or 0.0)
     return MachineShape(
         name=spec.name or (instance.name if instance else "a described machine"),
         architecture=spec.architecture or (instance.architecture if instance else None),
         cpus=Known.declared("CPUs", cpus, "count", _FILE if spec.cpus else sheet),
         memory=Known.declared("memory", memory, "bytes", _FILE if spec.memory else sheet),
-        disk=disk,
+        disk=_make_disk(spec.disk, limits) if spec.disk else _assume_disk(instance, limits, dataset_bytes or 0.0),
         wal_disk=_make_disk(spec.wal_disk, limits) if spec.wal_disk else None,
         remarks=(
             *list_unsold(spec),
-            *_judge_room(disk, dataset_bytes or 0.0),
             *_judge_mounts("data", spec.disk),
             *_judge_mounts("WAL", spec.wal_disk),
         ),
@@ -123,12 +121,6 @@ class _MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             usual, iops=self.known.iops or usual.iops, bytes_per_s=self.known.bytes_per_s or usual.bytes_per_s
         )
-
-
-def _judge_room(disk: Disk, dataset_bytes: float) -> Iterator[str]:
-    room = disk.free_bytes
-    if dataset_bytes > room.value:
-        yield f"{format_bytes(dataset_bytes)} of data do not fit on the disk, which has {format_bytes(room.value)} ({room.how}): declare a larger one in a host file."
 
 
 def _judge_mounts(content: str, spec: DiskSpec | None) -> Iterator[str]:

@@ -36,6 +36,7 @@ _ACTIVE_PER_CPU = {WorkloadClass.ANALYTIC: 1}
 _USUAL_ACTIVE_PER_CPU = 4
 # Limits the assumption on machines with many CPUs and little memory, such as containers.
 _BYTES_PER_ACTIVE = 64 * 1024**2
+_DATASET = "dataset"
 # Larger than any cache, which is the hardest case for settings.
 _DATASET_TO_MEMORY = 4
 # The three databases that initdb creates take 22 MB: below this size no data have been loaded.
@@ -103,6 +104,7 @@ def make_subject(
         ),
         disk=make_disk(machine.disk, machine.limits, wal_bytes=0 if machine.wal_disk else wal_bytes),
         room_bytes=machine.disk.facts.size_bytes,
+        held_bytes=0.0 if state is None else state.data_bytes,
         wal_disk=None if machine.wal_disk is None else make_disk(machine.wal_disk, machine.limits, wal_bytes=wal_bytes),
         kernel=Kernel(
             page_bytes=machine.page_bytes,
@@ -166,7 +168,7 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
             rates.setdefault((trial.planned.workload, clients), []).append((rate, compression))
     dataset = None
     if record.dataset is not None:
-        dataset = Known.measured("dataset", record.dataset.total_bytes, "bytes", f"loaded by {name}")
+        dataset = Known.measured(_DATASET, record.dataset.total_bytes, "bytes", f"loaded by {name}")
     if not rates:
         return MeasuredLoad(dataset=dataset)
     (workload, clients), seen = max(rates.items(), key=lambda each: median(rate for rate, _ in each[1]))
@@ -206,6 +208,7 @@ def _complete(
     memory: Known,
     disk: Disk,
     room_bytes: float,
+    held_bytes: float = 0.0,
     wal_disk: Disk | None,
     kernel: Kernel,
     server: ServerFacts,
@@ -236,6 +239,7 @@ def _complete(
         connections=connections,
         active=_find_active(wishes, measured, workload, cpus=cpus, memory=memory, connections=connections),
         dataset=_find_dataset(wishes, measured, state, memory=memory, room_bytes=room_bytes),
+        held_bytes=held_bytes,
         disk=disk,
         wal_disk=wal_disk,
         wal_segment_bytes=int(shown.get("wal_segment_size", DEFAULT_SEGMENT_BYTES)),
@@ -302,22 +306,31 @@ def _find_active(
     return Known.assumed(name, max(1.0, value), "count", how)
 
 
+def find_known_dataset(wishes: LoadHints, measured: MeasuredLoad | None, state: ServerState | None) -> Known | None:
+    """Return the size of the data: the user's hint, else what the server holds, else what a record has; None if none is known."""
+    if wishes.dataset_bytes is not None:
+        held = "" if state is None else f"; {_describe_held(state)}"
+        return Known.declared(_DATASET, wishes.dataset_bytes, "bytes", f"--dataset{held}")
+    if state is not None and state.data_bytes >= _EMPTY_BYTES:
+        return Known.measured(_DATASET, state.data_bytes, "bytes", "files of the server's databases")
+    return None if measured is None else measured.dataset
+
+
+def _describe_held(state: ServerState) -> str:
+    return f"the server holds {format_bytes(state.data_bytes)} now"
+
+
 def _find_dataset(
     wishes: LoadHints, measured: MeasuredLoad, state: ServerState | None, *, memory: Known, room_bytes: float
 ) -> Known:
-    name = "dataset"
-    held = "" if state is None else f"the server holds {format_bytes(state.data_bytes)} now"
-    if wishes.dataset_bytes is not None:
-        return Known.declared(name, wishes.dataset_bytes, "bytes", f"--dataset; {held}" if held else "--dataset")
-    if state is not None and state.data_bytes >= _EMPTY_BYTES:
-        return Known.measured(name, state.data_bytes, "bytes", "files of the server's databases")
-    if measured.dataset is not None:
-        return measured.dataset
+    known = find_known_dataset(wishes, measured, state)
+    if known is not None:
+        return known
     # The data cannot exceed the disk; half of the disk is for WAL, sorts and bloat. Use its size, because the free
     # space varies.
     value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
-    how = f"{_DATASET_TO_MEMORY} times the memory, as far as the disk allows; {held or 'no size is known'}"
-    return Known.assumed(name, value, "bytes", how)
+    how = f"{_DATASET_TO_MEMORY} times the memory, as far as the disk allows; {'no size is known' if state is None else _describe_held(state)}"
+    return Known.assumed(_DATASET, value, "bytes", how)
 
 
 def _rank_compression(name: str) -> float:

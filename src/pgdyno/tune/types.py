@@ -214,6 +214,8 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     active: Known
     """Number of sessions that are active at once."""
     dataset: Known
+    held_bytes: float = 0.0
+    """Data that lie on the disk already, so that its free space is without them."""
     disk: Disk
     wal_disk: Disk | None = None
     """Disk of pg_wal; None if it shares the data's disk."""

@@ -11,14 +11,12 @@ from pgdyno.conduct.cards.known import read_cards, with_cards
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import VarType, find_guc
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult, check_form, find_shape
-from pgdyno.flow.tuned_load import read_load
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.sections.tuning.view import GivenRole, Tried, TuningView
 from pgdyno.run.given.probe import probe_server
 from pgdyno.run.given.settings import GivenSettings, read_given_settings
 from pgdyno.run.host.program import program_name
-from pgdyno.spec.topology import merge_topologies
 from pgdyno.tune.derive import derive, leave_out
 from pgdyno.tune.subject import make_subject_from_shape
 from pgdyno.tune.types import DerivedSettings, Target, TuningSubject
@@ -77,14 +75,14 @@ def tune_given(
 def _make_subject(
     question: TuneRequest, host: str, found: GivenSettings, seen: GivenServer
 ) -> tuple[TuningSubject, str]:
-    shape = find_shape(host, question.wishes.dataset_bytes or found.state.data_bytes)
+    shape, measured = find_shape(question, host, found.state)
     facts = ServerFacts(version=seen.version, version_num=found.version_num, bindir="")
     subject = make_subject_from_shape(
         shape,
         facts,
         msgspec.structs.replace(question.wishes, leaves_kernel=True),
         state=found.state,
-        measured=read_load(question.record, merge_topologies(question.wishes.topology, shape.topology)),
+        measured=measured,
     )
     # Unlike the options of its build, which SQL does not show, these are what it takes.
     missing = {name: tuple(v for v in values if v not in found.words.get(name, ())) for name, values in _built(found)}

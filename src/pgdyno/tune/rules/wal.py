@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from pgdyno.analyse.wal_room import find_wal_room
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import read_value
 from pgdyno.tune.checkpoints import (
@@ -15,13 +16,13 @@ from pgdyno.tune.checkpoints import (
     interval_s,
     is_bound_by_wal,
     recovery_s,
-    wal_by_disk_bytes,
     wal_by_recovery_bytes,
     wal_disk,
     wal_distance_bytes,
     wal_rate,
 )
 from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
+from pgdyno.tune.room import wal_room_bytes
 from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes
 
@@ -66,12 +67,13 @@ def _check_fixed(draft: Draft) -> None:
                 detail=f"its WAL segments are of {format_bytes(draft.subject.wal_segment_bytes)}",
                 hint=f"ask for {size(least)}, two of them, or more",
             )
-    free = wal_disk(draft.subject).free_bytes
+    free, room = wal_disk(draft.subject).free_bytes, wal_room_bytes(draft.subject)
     wanted = draft.number("max_wal_size")
-    if draft.is_fixed("max_wal_size") and wanted > free.value:
+    if draft.is_fixed("max_wal_size") and wanted > room:
+        data = f", of which data will take {format_bytes(free.value - room)}" if room < free.value else ""
         raise SpecError(
             f"max_wal_size of {format_bytes(wanted)} does not fit the disk",
-            detail=f"{format_bytes(free.value)} are free ({free.how})",
+            detail=f"{format_bytes(free.value)} are free ({free.how}){data}",
             hint="ask for less, or give pg_wal a volume of its own",
         )
 
@@ -102,7 +104,8 @@ def _find_most_wal(draft: Draft, compression: str) -> tuple[float, float]:
     if subject.recovery_s.origin is Origin.ASSUMED:
         # The limit is only assumed: it must not be lower than on an untuned server.
         by_recovery = max(by_recovery, _STOCK_MAX_WAL_BYTES)
-    return wal_by_disk_bytes(subject), by_recovery
+    by_disk = find_wal_room(wal_room_bytes(subject), is_shared=subject.wal_disk is None)
+    return by_disk, by_recovery
 
 
 def _put_max_wal(draft: Draft) -> None:
@@ -129,7 +132,7 @@ def _put_max_wal(draft: Draft) -> None:
         size(max(2 * subject.wal_segment_bytes, value // MB * MB)),
         layer=Layer.WAL,
         reason=reason,
-        formula=f"WAL rate × {longest_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB and two segments, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
+        formula=f"WAL rate × {longest_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB and two segments, at most what recovery in time and 1/4 of the space that data leave free (0.6 of an own volume's) allow",
         inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset, *_image_left(draft)),
         source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
         trades="space for WAL, and a longer recovery after a crash",
