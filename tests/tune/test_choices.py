@@ -436,6 +436,15 @@ def test_the_pool_of_huge_pages_is_large_enough_for_others_and_no_ordinary_memor
         assert found(tuning, "vm.overcommit_ratio").value == str(expected)
 
 
+@each_row([("on", True), ("try", False), ("off", False)])
+def test_few_shared_buffers_have_huge_pages_where_the_server_does_not_start_without(asked: str, is_on: bool) -> None:
+    for settings, fixed in (({}, {"huge_pages": asked}), ({"huge_pages": asked}, {})):
+        tuning = derive(make_subject("tiny", settings=settings), fixed=fixed)
+        assert found(tuning, "shared_buffers").value == "128MB"
+        pages = tuning.values_of(Target.SYSCTL).get("vm.nr_hugepages")
+        assert (pages is not None and int(pages) > 64) == is_on
+
+
 @pytest.mark.parametrize(("now", "is_told"), [("0", False), ("8192", True)])
 def test_a_pool_that_becomes_smaller_is_told(now: str, is_told: bool) -> None:
     notes = derive(make_subject(kernel=Kernel(sysctls={"vm.nr_hugepages": now}))).notes

@@ -77,9 +77,10 @@ def huge_page_bytes(draft: Draft) -> int:
 def wants_huge_pages(draft: Draft) -> bool:
     """Return whether vm.nr_hugepages, which has pages of the kernel's default size only, could be for the shared memory.
 
-    Of a machine that is not here, the default size may be the one that the server asks for.
+    A few shared_buffers gain too little, unless huge_pages is `on`: then the server does not start without the pages. Of a machine
+    that is not here, the default size may be the one that the server asks for.
     """
-    is_enough = draft.number("shared_buffers") >= HUGE_PAGES_FROM_BYTES
+    is_enough = not has_page_tables(draft) or draft.number("shared_buffers") >= HUGE_PAGES_FROM_BYTES
     kernel = draft.subject.kernel
     is_of_pool = huge_page_bytes(draft) == kernel.huge_page_bytes or not draft.subject.is_here
     return is_enough and is_of_pool and not kernel.is_unchangeable and draft.fixed.get("huge_pages") != "off"

@@ -59,7 +59,7 @@ def put_huge_pages(draft: Draft) -> None:
         "on" if is_on else "try",
         layer=Layer.MEMORY,
         reason=f"the server uses the pages that vm.nr_hugepages reserves, and {missing} if they are missing.",
-        formula="where shared_buffers is at least 256 MB, the kernel can be changed, and whole pages leave no more than a tenth of the memory unused try, or on as it was set",
+        formula="on as it was set, else try where shared_buffers is at least 256 MB and whole pages leave no more than a tenth of the memory unused; only where the kernel can be changed",
         inputs=(draft.subject.memory,),
         source=f"{_MANUAL}; section 18.4.5 “Linux Huge Pages”",
         trades="a start without them fails" if is_on else _SILENT,
