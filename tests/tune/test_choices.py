@@ -139,6 +139,43 @@ def test_a_recovery_that_nobody_asked_for_is_told_with_what_it_costs() -> None:
     assert not any("max_wal_size" in note for note in asked.notes)
 
 
+def test_checkpoints_that_come_often_are_told_whatever_bounds_the_wal() -> None:
+    quick = {"wal_bytes_per_s": 40e6, "disk": make_disk(DiskKind.HDD, free=1e13), "dataset": 400 * GB}
+    declared = derive(make_subject(recovery_s=60, **quick))
+    assert found(declared, "max_wal_size").value == "64MB"
+    (note,) = (note for note in declared.notes if "max_wal_size" in note)
+    assert note.startswith(
+        "max_wal_size is only 64MB, which takes a checkpoint every 0.8 s, so that recovery after a crash ends within 60 s: a"
+    )
+    small = derive(make_subject(wal_bytes_per_s=40e6, wal_disk=make_disk(free=4 * GB), recovery_s=7200))
+    (note,) = (note for note in small.notes if "max_wal_size" in note)
+    assert note == (
+        "max_wal_size is only 2304MB, which takes a checkpoint every 31 s, as its disk has no room for more: give pg_wal a larger one."
+    )
+    fixed = derive(make_subject(recovery_s=60, **quick), fixed={"max_wal_size": "40GB"})
+    assert not any("max_wal_size" in note for note in fixed.notes), "the user chose"
+
+
+@each_row(
+    [
+        (60, Origin.DECLARED, "it is the most that recovery in 60 s allows;"),
+        (
+            10,
+            Origin.DECLARED,
+            "it is the least that the server takes, and recovery after a crash takes up to 28 s even so;",
+        ),
+        (300, Origin.ASSUMED, "it is what is built in, and recovery after a crash takes up to 15 min even so;"),
+    ]
+)
+def test_the_reason_of_max_wal_size_says_how_long_recovery_takes_where_nothing_shortens_it(
+    recovery_s: float, origin: Origin, reason: str
+) -> None:
+    disk = make_disk(DiskKind.HDD, free=1e13)
+    recovery = known(recovery_s, "s", origin=origin)
+    tuning = derive(make_subject(wal_bytes_per_s=40e6, disk=disk, dataset=400 * GB, recovery_s=recovery))
+    assert found(tuning, "max_wal_size").reason.startswith(reason)
+
+
 def test_a_recovery_of_hours_is_no_advice() -> None:
     assumed = known(300, "s", origin=Origin.ASSUMED)
     disk = make_disk(DiskKind.HDD, free=1e13)

@@ -26,7 +26,8 @@ from pgdyno.tune.rules.pooler import derive_pooler
 from pgdyno.tune.rules.sessions import derive_connections, derive_logging, derive_parallelism
 from pgdyno.tune.rules.standbys import derive_standbys, find_absence
 from pgdyno.tune.rules.storage import derive_storage
-from pgdyno.tune.rules.wal import compression_of, derive_wal, distance_of, rate_of
+from pgdyno.tune.rules.wal import derive_wal
+from pgdyno.tune.rules.wal_pace import compression_of, distance_of, rate_of
 from pgdyno.tune.types import Derived, DerivedSettings, Estimated, Layer, Target, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
 

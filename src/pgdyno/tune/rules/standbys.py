@@ -13,7 +13,7 @@ from pgdyno.spec.study import SLOT_WAL_SETTING
 from pgdyno.tune.checkpoints import wal_disk
 from pgdyno.tune.draft import GB, MB, Draft, round_down, size
 from pgdyno.tune.room import fits_data, wal_room_bytes
-from pgdyno.tune.rules.wal import rate_of
+from pgdyno.tune.rules.wal_pace import rate_of
 from pgdyno.tune.slots import describe_lost_slots
 from pgdyno.tune.types import Estimated, Known, Layer, Origin
 from pgdyno.units import count_things, format_bytes_per_s

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pgdyno.tune.disk.classes import find_read_latency
 from pgdyno.tune.draft import KB, Draft, round_down
-from pgdyno.tune.rules.wal import rate_of
+from pgdyno.tune.rules.wal_pace import rate_of
 from pgdyno.tune.types import Device, Disk, DiskKind, Layer, Target, WorkloadClass
 
 _BLOCK = "Linux, Documentation/block"
