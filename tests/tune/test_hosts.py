@@ -79,7 +79,7 @@ def test_a_machine_of_no_known_limit_lets_through_what_a_usual_one_does() -> Non
     for known, value in ((disk.random_read_iops, usual.iops), (disk.write_bytes_per_s, usual.bytes_per_s)):
         assert known.value <= (value or 0)
         assert known.origin is Origin.ASSUMED
-        assert "the machine's own limit is not known; assumed: a usual instance with 104 CPUs" in known.how
+        assert "the machine's own limit is not known; by another's: a usual instance with 104 CPUs" in known.how
     # What was seen of the whole path has the machine's limit in it.
     whole = shape('kind = "network-ssd"\nwrite_mb_s = 9_000', head=head).disk.write_bytes_per_s
     assert (whole.value, whole.origin) == (9e9, Origin.DECLARED)
@@ -110,6 +110,21 @@ def test_what_is_declared_is_believed_and_the_rest_assumed() -> None:
     # A published write latency is better than the kind's.
     essd = shape('volume = "essd-pl1"\nsize = "100GB"').disk
     assert (essd.flush_s.value, essd.flush_s.origin) == (0.0002, Origin.DECLARED)
+
+
+@each_row(
+    [
+        ('kind = "local-ssd"\nrandom_write_iops = 400_000', (500e6, 400_000 * 8192)),
+        ('kind = "local-ssd"\nrandom_write_iops = 400_000\nwrite_mb_s = 300', (500e6, 300e6)),
+        ('volume = "local-nvme"\nsize = "13970GB"', (1_592_580 * 8192, 875_919 * 8192)),
+        ('kind = "network-ssd"\nrandom_read_iops = 90_000', (625e6, 125 * MIB)),
+    ]
+)
+def test_a_disk_is_not_slower_in_sequence_than_page_by_page(disk: str, bytes_per_s: tuple[float, float]) -> None:
+    made = shape(disk, head='cpus = 4\nmemory = "16GB"\ninstance_mb_s = 625').disk
+    assert (made.read_bytes_per_s.value, made.write_bytes_per_s.value) == pytest.approx(bytes_per_s, rel=1e-6)
+    raised = [one for one in (made.read_bytes_per_s, made.write_bytes_per_s) if "of 8 kB a second take" in one.how]
+    assert all(one.origin is Origin.ASSUMED for one in raised)
 
 
 def test_a_declared_chunk_is_that_of_an_array() -> None:
@@ -145,10 +160,10 @@ def test_an_instance_alone_has_an_assumed_disk(name: str) -> None:
 
 @each_row(
     [
-        ("c7g.2xlarge", None, 500, "assumed: 500GB, empty"),
-        ("c7g.2xlarge", 200 * 2**30, 500, "assumed: 500GB, empty"),
-        ("c7g.2xlarge", 2 * 2**40, 4100, "assumed, with room for 2 TB of data and their WAL: 4100GB, empty"),
-        ("ecs.c8i.xlarge", 300 * 2**30, 600, "assumed, with room for 300 GB of data and their WAL: 600GB, empty"),
+        ("c7g.2xlarge", None, 500, "the usual one: 500GB, empty"),
+        ("c7g.2xlarge", 200 * 2**30, 500, "the usual one: 500GB, empty"),
+        ("c7g.2xlarge", 2 * 2**40, 4100, "the usual one, with room for 2 TB of data and their WAL: 4100GB, empty"),
+        ("ecs.c8i.xlarge", 300 * 2**30, 600, "the usual one, with room for 300 GB of data and their WAL: 600GB, empty"),
     ]
 )
 def test_an_assumed_volume_has_room_for_the_data_and_their_wal(

@@ -27,7 +27,7 @@ from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.facts.volumes import find_volume
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.topology import TopologySpec
-from pgdyno.tune.disk.classes import ASSUMED, TITLES
+from pgdyno.tune.disk.classes import ASSUMED, TITLES, raise_bandwidths
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 from pgdyno.units import format_bytes
 
@@ -141,11 +141,11 @@ def _assume_disk(instance: Instance | None, limits: _MachineLimits, dataset_byte
         needed_gib = math.ceil(_DISK_TO_DATASET * dataset_bytes / _GIBIBYTE / _SIZE_STEP_GIB) * _SIZE_STEP_GIB
         spec = DiskSpec(volume=volume.name, size=f"{min(volume.most_gib, max(_USUAL_GIB, needed_gib)):.0f}GB")
     disk = _make_disk(spec, limits)
-    why = "no disk is declared; assumed: "
+    which = "the usual one" if instance.local_bytes is None else "the instance's own"
     if needed_gib > _USUAL_GIB:
-        why = f"no disk is declared; assumed, with room for {format_bytes(dataset_bytes)} of data and their WAL: "
+        which = f"the usual one, with room for {format_bytes(dataset_bytes)} of data and their WAL"
     assumed = {
-        name: msgspec.structs.replace(known, origin=Origin.ASSUMED, how=why + known.how)
+        name: msgspec.structs.replace(known, origin=Origin.ASSUMED, how=f"no disk is declared; {which}: {known.how}")
         for name, known in msgspec.structs.asdict(disk).items()
         if isinstance(known, Known)
     }
@@ -154,7 +154,7 @@ def _assume_disk(instance: Instance | None, limits: _MachineLimits, dataset_byte
 
 def _make_disk(spec: DiskSpec, limits: _MachineLimits) -> Disk:
     kind = DiskKind(spec.disk_kind)
-    return Disk(
+    disk = Disk(
         path="",
         kind=kind,
         random_read_iops=_find_figure("random_read_iops", spec, limits),
@@ -166,6 +166,7 @@ def _make_disk(spec: DiskSpec, limits: _MachineLimits) -> Disk:
         filesystem=spec.filesystem,
         devices=_find_devices(spec),
     )
+    return raise_bandwidths(disk)
 
 
 def _find_devices(spec: DiskSpec) -> tuple[Device, ...]:
@@ -197,7 +198,7 @@ def _find_lasting(name: str, spec: DiskSpec, limits: _MachineLimits) -> tuple[Ce
         provider = find_volume(spec.volume).provider if spec.volume is not None else None
         capped, _ = _find_ceiling(name, spec, limits.assume(provider))
         if capped.binds is Limit.INSTANCE:
-            how = f"the machine's own limit is not known; assumed: {capped.how}"
+            how = f"the machine's own limit is not known; by another's: {capped.how}"
             return msgspec.structs.replace(capped, how=how), Origin.ASSUMED
     return ceiling, origin
 
@@ -233,4 +234,4 @@ def _find_free(spec: DiskSpec) -> Known:
 
 def _assume(name: str, kind: DiskKind) -> tuple[float, str]:
     value, source = ASSUMED[kind][name]
-    return value, f"assumed of a {kind.value}: {source}"
+    return value, f"typical of a {kind.value}: {source}"

@@ -11,7 +11,7 @@ from pgdyno.analyse.disk.card import estimate_card
 from pgdyno.analyse.disk.entries import DiskFigureKey, list_entries
 from pgdyno.plan.disk import Pattern
 from pgdyno.record.device.disk_card import DiskCard
-from pgdyno.tune.disk.classes import TITLES
+from pgdyno.tune.disk.classes import TITLES, raise_bandwidths
 from pgdyno.tune.types import Disk, Known
 
 _ENTRIES = {
@@ -47,7 +47,7 @@ def with_card(disk: Disk, card: DiskCard, *, file: str) -> Disk:
     if mean_us:
         how = f"{source}, mean of one at a time{faded}"
         measured["read_s"] = Known.measured("random read latency", mean_us * 1e-6, "s", how)
-    return msgspec.structs.replace(disk, card=source, **measured) if measured else disk
+    return raise_bandwidths(msgspec.structs.replace(disk, card=source, **measured)) if measured else disk
 
 
 def clock_of(card: DiskCard, *, file: str) -> Known | None:
