@@ -117,6 +117,11 @@ def test_the_fragment(tmp_path: Path, golden: Callable[[Path, str], None]) -> No
     assert "was started with these settings" in text
     small = format_conf_file(build_view(tried=Tried.STARTED_SMALL))
     assert "accepts all of these values (`postgres -C`), and was started with them" in small
+    other = format_conf_file(build_view(unchecked=("wal_compression",)))
+    assert (
+        "accepts all of these values but wal_compression, whose value this build lacks (`postgres -C`)"
+        in other.replace("\n# ", " ")
+    )
 
 
 def test_the_script(golden: Callable[[Path, str], None]) -> None:

@@ -44,17 +44,13 @@ def accept_settings(
         SpecError: The program refuses the settings, and leaving out single ones does not help.
         HostError: The scratch folder cannot be created.
     """
-    lacking, subject = find_missing_values(installation.facts), tuning.subject
+    subject = tuning.subject
     # Of a machine that is not here, this kernel does not know the default.
     page_bytes = None if subject.is_here else huge_page_bytes(Draft(subject, tuning.values_of(Target.POSTGRESQL)))
 
     def count(asked: DerivedSettings) -> int | None:
-        # What only another build takes, such as the one of a machine that is not here, this one cannot check.
-        values = {
-            name: value
-            for name, value in asked.values_of(Target.POSTGRESQL).items()
-            if value not in lacking.get(name, ())
-        }
+        unchecked = list_unchecked(asked, installation)
+        values = {name: value for name, value in asked.values_of(Target.POSTGRESQL).items() if name not in unchecked}
         return count_huge_pages(
             installation,
             {**(other_settings or {}), **values},
@@ -72,3 +68,9 @@ def accept_settings(
         tuning = leave_out(tuning, find_refused(installation, derived, user=user))
         pages = count(tuning)
     return tuning if pages is None else with_huge_pages(tuning, pages)
+
+
+def list_unchecked(tuning: DerivedSettings, installation: Installation) -> tuple[str, ...]:
+    """List the settings whose values only another build takes, such as that of a machine elsewhere: this one cannot check them."""
+    lacking = find_missing_values(installation.facts)
+    return tuple(name for name, value in tuning.values_of(Target.POSTGRESQL).items() if value in lacking.get(name, ()))

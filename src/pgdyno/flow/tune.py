@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.conduct.accepted_settings import accept_settings
+from pgdyno.conduct.accepted_settings import accept_settings, list_unchecked
 from pgdyno.conduct.cards.known import find_cards, read_cards, with_cards
 from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
@@ -188,6 +188,7 @@ def tune(
         now=_read_now(tuning, asked, is_here=question.host is None),
         now_of=_describe_origin(asked.state),
         tried=tried,
+        unchecked=list_unchecked(tuning, asked.installation),
         version=asked.facts.version,
         is_named=asked.folder is not None,
         waiting=frozenset() if asked.state is None else asked.state.waiting_names,

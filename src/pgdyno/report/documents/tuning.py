@@ -20,6 +20,7 @@ class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     postgresql: str
     tried: Tried
+    unchecked: tuple[str, ...] = ()
     now_of: str
     changes: tuple[SettingChange, ...]
     tuning: DerivedSettings
@@ -35,6 +36,7 @@ def tune_document(view: TuningView) -> TuneDocument:
         machine=view.machine,
         postgresql=view.version,
         tried=view.tried,
+        unchecked=view.unchecked,
         now_of=view.now_of,
         changes=list_changes(view),
         tuning=view.tuning,

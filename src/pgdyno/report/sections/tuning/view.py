@@ -9,6 +9,7 @@ import msgspec
 from pgdyno.facts.gucs import ChangeCost, show_mode
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.format import count_things, format_bytes, format_bytes_per_s, format_number, format_seconds
+from pgdyno.report.lists import join_names
 from pgdyno.report.setting_words import show_setting
 from pgdyno.tune.differences import find_difference
 from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Known, Origin, Target, TuningSubject
@@ -63,6 +64,8 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     now_of: str
     """The source of the values in force: `what the running server has`."""
     tried: Tried
+    unchecked: tuple[str, ...] = ()
+    """Names of settings whose values the PostgreSQL that tried the others was built without."""
     version: str
     """The full version of PostgreSQL."""
     is_named: bool
@@ -127,7 +130,8 @@ def describe_subject(view: TuningView) -> str:
 
 def describe_trial(view: TuningView) -> str:
     """Describe how PostgreSQL has tried the settings."""
-    takes, empty = f"PostgreSQL {view.version} accepts all of these values (`postgres -C`)", "on an empty cluster"
+    but = f" but {join_names(list(view.unchecked))}, whose value this build lacks" if view.unchecked else ""
+    takes, empty = f"PostgreSQL {view.version} accepts all of these values{but} (`postgres -C`)", "on an empty cluster"
     match view.tried:
         case Tried.VALUES:
             return f"{takes}; none was started with them."
