@@ -28,6 +28,7 @@ from pgdyno.tune.hosts import make_shape
 from pgdyno.tune.subject import (
     LoadHints,
     MeasuredLoad,
+    assume_distribution,
     find_missing_values,
     make_subject,
     make_subject_from_shape,
@@ -293,6 +294,7 @@ def test_values_that_a_build_lacks() -> None:
     assert find_missing_values(SERVER) == {"io_method": ("io_uring",)}
     bare = msgspec.structs.replace(SERVER, configure="")
     assert find_missing_values(bare)["wal_compression"] == ("lz4", "zstd")
+    assert find_missing_values(assume_distribution(bare)) == {}
     unknown = msgspec.structs.replace(SERVER, configure=None)
     assert find_missing_values(unknown) == find_missing_values(bare), "what nobody knows is not relied on"
 

@@ -187,11 +187,12 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
 
 
 def assume_distribution(server: ServerFacts) -> ServerFacts:
-    """Return the facts of the same version as distributions build it, with lz4 and zstd.
+    """Return the facts of the same version as distributions build it, with lz4, zstd and, from 18 on, io_uring.
 
     Source: the packages of Debian 12, of RHEL 9 and of PGDG for both.
     """
-    return msgspec.structs.replace(server, configure=f"{server.configure or ''} '--with-lz4' '--with-zstd'")
+    built = " ".join(f"'{option}'" for option in _BUILD_OPTIONS.values())
+    return msgspec.structs.replace(server, configure=f"{server.configure or ''} {built}")
 
 
 def find_missing_values(server: ServerFacts) -> dict[str, tuple[str, ...]]:
