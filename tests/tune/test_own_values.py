@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.tune.derive import derive
 from pgdyno.tune.memory import total_bytes
-from pgdyno.tune.types import DerivedSettings, Kernel, WorkloadClass
+from pgdyno.tune.types import DerivedSettings, Kernel, Origin, WorkloadClass
+from tests.rows import each_row
 from tests.tune.subjects import GB, MB, known, make_disk, make_pooling, make_subject
 
 
@@ -167,3 +170,59 @@ def test_the_reason_for_a_timeout_says_what_starts_checkpoints(rate: float, word
     tuning = derive(make_subject(wal_bytes_per_s=rate, settings={"checkpoint_timeout": "1200"}))
     (timeout,) = (one for one in tuning.settings if one.name == "checkpoint_timeout")
     assert words in timeout.reason
+
+
+@each_row(
+    [
+        ({}, ("36", "32", "8", "4")),
+        ({"max_worker_processes": "4"}, ("4", "4", "4", "4")),
+        ({"max_parallel_workers": "2"}, (None, "2", None, None)),  # 2 are built in
+        ({"max_parallel_workers": "40"}, ("44", "40", "8", "4")),
+        ({"max_parallel_workers_per_gather": "1"}, ("36", "32", "1", "4")),
+    ]
+)
+def test_workers_are_no_more_than_the_user_allows(fixed: dict[str, str], wanted: tuple[str | None, ...]) -> None:
+    tuning = derive(make_subject("middle", cpus=64, workload=WorkloadClass.MIXED), fixed=fixed)
+    names = ("max_worker_processes", "max_parallel_workers", "max_parallel_workers_per_gather")
+    assert tuple(value(tuning, name) for name in (*names, "max_parallel_maintenance_workers")) == wanted
+
+
+def test_autovacuum_has_no_more_workers_than_slots() -> None:
+    large = make_subject("large")
+    assert value(derive(large), "autovacuum_max_workers") == "10"
+    assert value(derive(large, fixed={"autovacuum_worker_slots": "4"}), "autovacuum_max_workers") == "4"
+    own = msgspec.structs.replace(large, settings={"autovacuum_worker_slots": "5"})
+    assert value(derive(own), "autovacuum_max_workers") == "5"
+
+
+ASSUMED = {
+    "connections": known(100, name="connections", origin=Origin.ASSUMED),
+    "active": known(64, name="active sessions", origin=Origin.ASSUMED),
+}
+
+
+@each_row(
+    [
+        (ASSUMED, "3000", (3000, 64)),
+        (ASSUMED, "20", (20, 20)),
+        (ASSUMED | {"connections": known(100, origin=Origin.MEASURED)}, "300", (300, 64)),
+        ({"connections": 500, "active": 400}, "300", (300, 300)),
+        ({"connections": 100, "active": 8}, "300", (100, 8)),  # the user says that there are fewer
+    ]
+)
+def test_all_is_derived_for_the_connections_that_the_user_lets_in(
+    said: dict[str, Any], fixed: str, wanted: tuple[float, float]
+) -> None:
+    tuning = derive(make_subject("middle", **said), fixed={"max_connections": fixed})
+    assert (tuning.subject.connections.value, tuning.subject.active.value) == wanted
+    work_mem = next(one for one in tuning.settings if one.name == "work_mem")
+    assert [one.value for one in work_mem.inputs[1:]] == [*wanted]
+    assert any("connections on 16 CPUs" in note for note in tuning.notes) == (wanted[0] > 256)
+    asked = derive(make_subject("middle", connections=wanted[0], active=wanted[1]))
+    assert value(tuning, "effective_cache_size") == value(asked, "effective_cache_size")
+
+
+def test_a_pooler_is_told_the_connections_that_the_user_lets_in() -> None:
+    subject = make_subject(connections=500, pooling=make_pooling(500))
+    notes = derive(subject, fixed={"max_connections": "200"}).notes
+    assert [note[:21] for note in notes if note.startswith("max_connections = ")] == ["max_connections = 200"]

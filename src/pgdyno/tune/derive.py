@@ -67,10 +67,11 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
         SpecError: The version lacks a fixed setting, or the set exceeds memory or disk.
     """
     draft = Draft(subject, fixed or {})
-    subject = draft.subject = with_pool(draft)
+    draft.subject = with_pool(draft)
     for layer in _LAYERS:
         layer(draft)
     draft.put_remaining_fixed()
+    subject = draft.subject
     draft.notes[:0] = (
         *_describe_untried(subject),
         *subject.remarks,

@@ -20,6 +20,7 @@ from pgdyno.record.machine.tunables import ServerState, Tunables
 from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
 from pgdyno.spec.topology import TopologySpec
 from pgdyno.tune.checkpoints import COMPRESSIONS
+from pgdyno.tune.connections import ACTIVE, CONNECTIONS, assume_active
 from pgdyno.tune.disk.observed import make_disk
 from pgdyno.tune.hosts import MachineShape
 from pgdyno.tune.pooling import find_pooling, find_standbys
@@ -31,11 +32,6 @@ _RECOVERY_S = 300.0
 _STALL_S = 1.0
 # Built-in default. Source: PostgreSQL 18 manual, max_connections.
 _CONNECTIONS = 100
-# Active sessions for each CPU: short transactions wait for flushes and locks, long queries for CPU time.
-_ACTIVE_PER_CPU = {WorkloadClass.ANALYTIC: 1}
-_USUAL_ACTIVE_PER_CPU = 4
-# Limits the assumption on machines with many CPUs and little memory, such as containers.
-_BYTES_PER_ACTIVE = 64 * 1024**2
 _DATASET = "dataset"
 # Larger than any cache, which is the hardest case for settings.
 _DATASET_TO_MEMORY = 4
@@ -181,7 +177,7 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
         wal_bytes_per_s=Known.measured("WAL rate", median(rate for rate, _ in seen), "bytes/s", how),
         # `on` is pglz.
         wal_compression=max(({"on": "pglz"}.get(one, one) for _, one in seen), key=_rank_compression),
-        active=Known.measured("active sessions", clients, "count", f"clients of {how}"),
+        active=Known.measured(ACTIVE, clients, "count", f"clients of {how}"),
         dataset=dataset,
     )
 
@@ -274,7 +270,7 @@ def _find_set(state: ServerState, major: int) -> dict[str, str]:
 
 
 def _find_connections(wishes: LoadHints, measured: MeasuredLoad, state: ServerState | None) -> Known:
-    name = "connections"
+    name = CONNECTIONS
     if wishes.connections is not None:
         return Known.declared(name, wishes.connections, "count", "--connections")
     now = None if state is None else state.look.settings.get("max_connections")
@@ -296,15 +292,11 @@ def _find_active(
     memory: Known,
     connections: Known,
 ) -> Known:
-    name = "active sessions"
     if wishes.active is not None:
-        return Known.declared(name, wishes.active, "count", "--clients")
+        return Known.declared(ACTIVE, wishes.active, "count", "--clients")
     if measured.active is not None:
         return measured.active
-    each = _ACTIVE_PER_CPU.get(workload, _USUAL_ACTIVE_PER_CPU)
-    how = f"{each} for each CPU, at most the connections and one for each {format_bytes(_BYTES_PER_ACTIVE)} of memory"
-    value = min(connections.value, each * cpus.value, memory.value // _BYTES_PER_ACTIVE)
-    return Known.assumed(name, max(1.0, value), "count", how)
+    return assume_active(workload, cpus=cpus, memory=memory, connections=connections)
 
 
 def find_known_dataset(wishes: LoadHints, measured: MeasuredLoad | None, state: ServerState | None) -> Known | None:

@@ -72,12 +72,14 @@ def derive_autovacuum(draft: Draft) -> None:
     """Decide autovacuum's workers, rate and thresholds, before memory is decided."""
     subject = draft.subject
     _put_cost_limit(draft)
+    most = min(10, int(draft.number("autovacuum_worker_slots"))) if draft.guc("autovacuum_worker_slots") else 10
+    borne = math.floor(min(subject.cpus.value / 8, subject.memory.value / _BYTES_PER_WORKER))
     draft.put(
         "autovacuum_max_workers",
-        str(min(10, max(3, math.floor(min(subject.cpus.value / 8, subject.memory.value / _BYTES_PER_WORKER))))),
+        str(min(most, max(3, borne))),
         layer=Layer.AUTOVACUUM,
         reason="with more CPUs come more tables to vacuum at once; the workers share one cost limit.",
-        formula="CPUs / 8, at most one for each 256 MB of memory, from 3 to 10",
+        formula="CPUs / 8, at most one for each 256 MB of memory, from 3 to 10 and to autovacuum_worker_slots (18 and later)",
         inputs=(subject.cpus, subject.memory),
         source="PostgreSQL 18 manual, section 19.10.1, autovacuum_max_workers",
         trades="memory for each",

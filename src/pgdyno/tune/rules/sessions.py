@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from pgdyno.tune.connections import with_fixed_connections
 from pgdyno.tune.draft import MB, Draft
 from pgdyno.tune.pooling import reserved_connections, spare_connections
 from pgdyno.tune.types import Layer, Origin, WorkloadClass
@@ -23,7 +24,7 @@ _WORKERS_SECTION = "PostgreSQL 18 manual, section 19.4.6 “Worker Processes”"
 
 
 def derive_connections(draft: Draft) -> None:
-    """Decide max_connections."""
+    """Decide max_connections; what it lets in if the user fixed it, all else is then derived for."""
     subject = draft.subject
     expected = subject.connections.value
     if subject.pooling is not None:
@@ -36,7 +37,7 @@ def derive_connections(draft: Draft) -> None:
         )
         if own > needed:
             reason = "the server's own, which is kept."
-        draft.notes.append(_note_connections(value, needed))
+        draft.notes.append(_note_connections(draft, value, needed))
         formula = f"pool{_WITH_SPARE}; not less than a server has"
     elif subject.connections.origin is Origin.ASSUMED:
         # No number was requested: a small increase is not worth a restart.
@@ -69,6 +70,12 @@ def derive_connections(draft: Draft) -> None:
         trades="shared memory and longer snapshots for each, used or not",
         keeps_default=True,
     )
+    draft.subject = with_fixed_connections(draft)
+    _note_many(draft, draft.subject.connections.value if draft.is_fixed("max_connections") else expected)
+
+
+def _note_many(draft: Draft, expected: float) -> None:
+    subject = draft.subject
     if expected > _MANY_PER_CPU * subject.cpus.value and subject.pooling is None:
         draft.notes.append(
             f"{expected:.0f} connections on {subject.cpus.value:g} CPUs: use a connection pooler (`pgdyno tune --pooler`) if most of them are idle; throughput "
@@ -76,7 +83,9 @@ def derive_connections(draft: Draft) -> None:
         )
 
 
-def _note_connections(value: int, needed: int) -> str:
+def _note_connections(draft: Draft, value: int, needed: int) -> str:
+    if draft.is_fixed("max_connections"):
+        needed = value = int(draft.number("max_connections"))
     if value > needed:
         return (
             f"max_connections = {value} is the server's own and is kept, as clients may still connect past the pooler; once all come through"
@@ -97,35 +106,37 @@ def derive_parallelism(draft: Draft) -> None:
     workload, cpus = draft.subject.workload, max(1, math.floor(draft.subject.cpus.value))
     most = cpus if workload is WorkloadClass.ANALYTIC else max(1, cpus // 2)
     most = max(1, min(most, int(draft.subject.memory.value // _BYTES_PER_WORKER)))
+    wanted = int(draft.number("max_parallel_workers")) if draft.is_fixed("max_parallel_workers") else most
     _put_workers(
         draft,
         "max_worker_processes",
         # A raised value serves extensions, subscriptions or standbys, which fail to start with fewer workers.
-        max(8, most + 4, int(draft.number("max_worker_processes"))),
+        max(8, wanted + 4, int(draft.subject.settings.get("max_worker_processes", "0"))),
         "parallel queries need their workers, and extensions and logical replication some more.",
         "max_parallel_workers + 4, at least 8 and what the server has",
     )
     _put_workers(
         draft,
         "max_parallel_workers",
-        most,
+        min(most, int(draft.number("max_worker_processes"))),
         "more would only wait for each other, and take CPUs from other sessions.",
-        "CPUs for analytic work, else half of them; at least 1, at most one for each 128 MB of memory",
+        "CPUs for analytic work, else half of them; at least 1, at most one for each 128 MB of memory, and max_worker_processes",
     )
+    most = min(most, int(draft.number("max_worker_processes")), int(draft.number("max_parallel_workers")))
     gather = {WorkloadClass.ANALYTIC: cpus // 2, WorkloadClass.MIXED: cpus // 4}.get(workload, min(2, cpus // 4))
     _put_workers(
         draft,
         "max_parallel_workers_per_gather",
         min(8, gather, most),
         "one query may use this many extra CPUs; with more, queries at the same time would slow each other.",
-        "CPUs / 2 for analytic work, / 4 else; at most 8, for OLTP at most 2",
+        "CPUs / 2 for analytic work, / 4 else; at most 8, for OLTP at most 2, and max_parallel_workers",
     )
     _put_workers(
         draft,
         "max_parallel_maintenance_workers",
         min(8 if workload is WorkloadClass.ANALYTIC else 4, most, max(1, cpus // 2)),
         "building indexes and vacuuming use as many workers as there are CPUs to spare.",
-        "CPUs / 2, at least 1, at most 8 for analytic work and 4 else",
+        "CPUs / 2, at least 1, at most 8 for analytic work and 4 else, and max_parallel_workers",
     )
 
 
