@@ -193,6 +193,15 @@ def test_the_disk_bounds_the_wal() -> None:
     assert found(derive(own), "max_wal_size").value == "6GB"
 
 
+def test_inputs_say_which_disk_they_are_of() -> None:
+    subject = make_subject(
+        disk=make_disk(DiskKind.HDD), wal_disk=make_disk(DiskKind.LOCAL_SSD), workload=WorkloadClass.OLTP_WRITE
+    )
+    inputs = {one.name: one.value for setting in derive(subject).settings for one in setting.inputs}
+    assert (inputs["sequential writes"], inputs["sequential writes of pg_wal"]) == (150e6, 2e9)
+    assert "free space of pg_wal" in inputs
+
+
 # Of 100 GB that are free, a quarter of what the data leave.
 @each_row(
     [

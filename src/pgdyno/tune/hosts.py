@@ -234,4 +234,4 @@ def _find_free(spec: DiskSpec) -> Known:
 
 def _assume(name: str, kind: DiskKind) -> tuple[float, str]:
     value, source = ASSUMED[kind][name]
-    return value, f"typical of a {kind.value}: {source}"
+    return value, f"typical of {kind.value}: {source}"

@@ -55,7 +55,7 @@ _READ_LATENCY_S = {
 def find_read_latency(disk: Disk) -> Known:
     """Return the time of one random read without queueing, measured or assumed for the kind."""
     value, source = _READ_LATENCY_S[disk.kind]
-    return disk.read_s or Known.assumed("random read latency", value, "s", f"typical of a {disk.kind.value}: {source}")
+    return disk.read_s or Known.assumed("random read latency", value, "s", f"typical of {disk.kind.value}: {source}")
 
 
 def raise_bandwidths(disk: Disk) -> Disk:
@@ -73,3 +73,14 @@ def raise_bandwidths(disk: Disk) -> Disk:
         if rate.origin is Origin.ASSUMED and rate.value < pages.value * PAGE_BYTES
     }
     return msgspec.structs.replace(disk, **raised)
+
+
+def name_after(disk: Disk, content: str) -> Disk:
+    """Return the disk with figures whose names say what lies on it: `sequential writes of pg_wal`."""
+    end = f" of {content}"
+    figures = {
+        field: msgspec.structs.replace(known, name=f"{known.name.removesuffix(end)}{end}")
+        for field, known in msgspec.structs.asdict(disk).items()
+        if isinstance(known, Known)
+    }
+    return msgspec.structs.replace(disk, **figures)

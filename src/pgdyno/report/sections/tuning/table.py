@@ -183,7 +183,8 @@ def _assumptions(view: TuningView) -> list[ListRow]:
                 resting.setdefault(known.name, set()).add(one.name)
     by_words: dict[str, list[ListRow]] = {}
     for name, known in sorted(assumed.items(), key=lambda one: -len(resting[one[0]])):
-        better = f"; better: {_BETTER[name]}" if name in _BETTER else ""
+        option = _BETTER.get(name.removesuffix(" of pg_wal"))
+        better = f"; better: {option}" if option else ""
         count = len(resting[name])
         cells = (name, format_known(known), count_things(count, "setting"))
         words = with_program(f"{known.how.rstrip('.')}{better}", view.program)
