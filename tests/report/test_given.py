@@ -29,7 +29,7 @@ from pgdyno.report.document import Prose
 from pgdyno.report.documents.report import make_schema
 from pgdyno.report.sections.conditions.given_server import build_given_check
 from pgdyno.report.sections.first_page import make_first_page
-from pgdyno.tune.subject import read_measured
+from pgdyno.tune.measured_load import read_measured
 from tests.disk_cards import make_card
 from tests.given import RECORDS, SERVER, give, watch
 

@@ -25,14 +25,13 @@ from pgdyno.run.host.tunables import read_tunables
 from pgdyno.tune.derive import derive
 from pgdyno.tune.disk.classes import ASSUMED
 from pgdyno.tune.hosts import make_shape
+from pgdyno.tune.measured_load import MeasuredLoad, read_measured
 from pgdyno.tune.subject import (
     LoadHints,
-    MeasuredLoad,
     assume_distribution,
     find_missing_values,
     make_subject,
     make_subject_from_shape,
-    read_measured,
 )
 from pgdyno.tune.types import DiskKind, Known, Origin, WorkloadClass
 from tests.report.build import build_report
@@ -318,9 +317,37 @@ def test_a_record_of_the_load() -> None:
     assert subject.dataset.value == report.record.dataset.total_bytes
     full = make_subject(machine(), SERVER, LoadHints(), state=state(5 * GB), measured=measured)
     assert full.dataset.value == 5 * GB, "the server's own data, not those of a bench"
-    assert subject.wal_bytes_per_s == measured.wal_bytes_per_s
+    same = make_subject(machine(host=host(cpu_count=2)), SERVER, LoadHints(), measured=measured)
+    assert (same.wal_bytes_per_s, same.active) == (measured.wal_bytes_per_s, measured.active)
     without = [msgspec.structs.replace(trial, counters_after={}) for trial in trials]
     assert read_measured(report.record, without, name="x").wal_bytes_per_s is None
+
+
+@each_row(
+    [
+        (64, 320e6, 40, Origin.ASSUMED),
+        (8, 40e6, 5, Origin.MEASURED),
+        (2, 10e6, 5, Origin.MEASURED),  # fewer CPUs serve the same clients
+    ]
+)
+def test_a_load_that_was_measured_with_other_cpus_is_scaled_by_them(
+    cpu_count: int, bytes_per_s: float, active: int, origin: Origin
+) -> None:
+    measured = MeasuredLoad(
+        wal_bytes_per_s=Known.measured("WAL rate", 40e6, "bytes/s", "tpcb-like in r (8 CPUs, 64 GB), 3 trials"),
+        active=Known.measured("active sessions", 5, "count", "clients of tpcb-like in r (8 CPUs, 64 GB), 3 trials"),
+        cpu_count=8,
+    )
+    subject = make_subject(machine(host=host(cpu_count=cpu_count)), SERVER, LoadHints(), measured=measured)
+    rate = subject.wal_bytes_per_s
+    assert rate is not None
+    assert (rate.value, subject.active.value, subject.active.origin) == (bytes_per_s, active, origin)
+    assert rate.origin is (Origin.MEASURED if cpu_count == 8 else Origin.ASSUMED)
+    if cpu_count == 64:
+        assert rate.how == "by CPUs, 8 times that of tpcb-like in r (8 CPUs, 64 GB), 3 trials"
+        # A third of the 500 MB/s of its disk.
+        inputs = {one.name: one.value for setting in derive(subject).settings for one in setting.inputs}
+        assert inputs["WAL rate"] == pytest.approx(500e6 / 3)
 
 
 def with_wal(trial: TrialRecord, bytes_per_s: float, **others: Any) -> TrialRecord:

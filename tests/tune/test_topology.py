@@ -14,9 +14,10 @@ from pgdyno.spec.topology import TopologySpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import make_shape
 from pgdyno.tune.knee import read_knee, read_pool_knee
+from pgdyno.tune.measured_load import MeasuredLoad
 from pgdyno.tune.rules.standbys import AWAY
 from pgdyno.tune.slots import describe_lost_slots
-from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject_from_shape
+from pgdyno.tune.subject import LoadHints, make_subject_from_shape
 from pgdyno.tune.types import (
     DerivedSettings,
     DiskKind,

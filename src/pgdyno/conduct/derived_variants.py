@@ -27,7 +27,8 @@ from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind, VariantSpec, show_value
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
-from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject
+from pgdyno.tune.measured_load import MeasuredLoad
+from pgdyno.tune.subject import LoadHints, make_subject
 from pgdyno.tune.types import DerivedSettings, Known, WorkloadClass
 from pgdyno.units import count_things, format_bytes
 

@@ -37,9 +37,9 @@ from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.topology import merge_topologies
 from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import MachineShape, make_shape
+from pgdyno.tune.measured_load import MeasuredLoad
 from pgdyno.tune.subject import (
     LoadHints,
-    MeasuredLoad,
     assume_distribution,
     find_known_dataset,
     make_subject,

@@ -10,7 +10,7 @@ from pgdyno.errors import HostError
 from pgdyno.record.store import open_record
 from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.spec.topology import TopologySpec
-from pgdyno.tune.subject import MeasuredLoad, read_measured
+from pgdyno.tune.measured_load import MeasuredLoad, read_measured
 
 
 def read_load(path: Path | None, topology: TopologySpec) -> MeasuredLoad | None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
-from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
+from pgdyno.tune.types import Disk, Known, Origin, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
 
 # Replay rate of recovery, which is one process, for WAL of half page images and half single rows, which a CPU replays
@@ -69,9 +71,9 @@ def wal_rate(subject: TuningSubject, compression: str, *, timeout_s: float, dist
         timeout_s: Longest time between two checkpoints.
         distance_bytes: WAL after which the next checkpoint begins even earlier.
     """
-    if subject.wal_bytes_per_s is not None:
-        return subject.wal_bytes_per_s
-    cpus, most = subject.cpus.value, _most_rate(subject)
+    cpus, most, known = subject.cpus.value, _most_rate(subject), subject.wal_bytes_per_s
+    if known is not None:
+        return msgspec.structs.replace(known, value=min(known.value, most))
     bound = "at most a third of what the disk writes"
     if subject.workload is WorkloadClass.ANALYTIC:
         how = f"{subject.workload.value} on {cpus:g} CPUs, {bound}"
@@ -133,7 +135,8 @@ def _rate_at(subject: TuningSubject, compression: str, every_s: float, *, ratio:
 
 def _most_rate(subject: TuningSubject) -> float:
     """Return the highest WAL rate that is assumed."""
-    is_measured = subject.wal_bytes_per_s is not None
+    known = subject.wal_bytes_per_s
+    is_measured = known is not None and known.origin is not Origin.ASSUMED
     return math.inf if is_measured else wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
 
 

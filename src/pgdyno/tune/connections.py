@@ -21,8 +21,13 @@ def assume_active(workload: WorkloadClass, *, cpus: Known, memory: Known, connec
     """Return the number of sessions at work that is assumed of a load."""
     each = _ACTIVE_PER_CPU.get(workload, _USUAL_ACTIVE_PER_CPU)
     how = f"{each} for each CPU, at most the connections and one for each {format_bytes(_BYTES_PER_ACTIVE)} of memory"
-    value = min(connections.value, each * cpus.value, memory.value // _BYTES_PER_ACTIVE)
-    return Known.assumed(ACTIVE, max(1.0, value), "count", how)
+    value = limit_active(min(connections.value, each * cpus.value), memory)
+    return Known.assumed(ACTIVE, value, "count", how)
+
+
+def limit_active(count: float, memory: Known, *, at_least: float = 1.0) -> float:
+    """Limit an assumed number of sessions at work to what the memory bears."""
+    return max(at_least, min(count, memory.value // _BYTES_PER_ACTIVE))
 
 
 def with_fixed_connections(draft: Draft) -> TuningSubject:

@@ -33,7 +33,6 @@ _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 _ABOVE_KNEE, _MOST_ABOVE_KNEE = 1.1, 2.0
 # Reads that the disk does at once let more connections wait for it, but no source says that more than this helps.
 _MOST_READS_PER_CPU = 2
-# The same machine, but for rounding of a quota.
 _SAME_CPUS_RATIO = 0.05
 
 
@@ -108,8 +107,12 @@ def find_usable_knee(subject: TuningSubject) -> MeasuredKnee | None:
     knee = None if subject.pooling is None else subject.pooling.knee
     if knee is None or knee.cpu_count is None:
         return knee
-    is_same = math.isclose(knee.cpu_count, subject.cpus.value, rel_tol=_SAME_CPUS_RATIO)
-    return knee if is_same else None
+    return knee if has_as_many_cpus(knee.cpu_count, subject.cpus.value) else None
+
+
+def has_as_many_cpus(one: float, other: float) -> bool:
+    """Return whether two machines have the same number of CPUs, but for the rounding of a quota."""
+    return math.isclose(one, other, rel_tol=_SAME_CPUS_RATIO)
 
 
 def describe_knee(knee: MeasuredKnee) -> str:

@@ -7,9 +7,6 @@ Nothing here decides a setting.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median
-
 import msgspec
 
 from pgdyno.errors import SpecError
@@ -17,22 +14,21 @@ from pgdyno.facts.durability import judged_settings
 from pgdyno.facts.gucs import VarType, all_gucs
 from pgdyno.record.machine.preflight import MemoryFacts
 from pgdyno.record.machine.tunables import ServerState, Tunables
-from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
+from pgdyno.record.types import ServerFacts
 from pgdyno.spec.topology import TopologySpec
-from pgdyno.tune.checkpoints import COMPRESSIONS
 from pgdyno.tune.connections import ACTIVE, CONNECTIONS, assume_active
 from pgdyno.tune.disk.observed import make_disk
 from pgdyno.tune.hosts import MachineShape
+from pgdyno.tune.measured_load import DATASET, MeasuredLoad, scale_load
 from pgdyno.tune.pooling import find_pooling, find_standbys
-from pgdyno.tune.types import DEFAULT_SEGMENT_BYTES, Disk, Kernel, Known, MeasuredKnee, TuningSubject, WorkloadClass
-from pgdyno.units import count_things, format_bytes
+from pgdyno.tune.types import DEFAULT_SEGMENT_BYTES, Disk, Kernel, Known, TuningSubject, WorkloadClass
+from pgdyno.units import format_bytes
 
 DEFAULT_WORKLOAD = WorkloadClass.MIXED
 _RECOVERY_S = 300.0
 _STALL_S = 1.0
 # Built-in default. Source: PostgreSQL 18 manual, max_connections.
 _CONNECTIONS = 100
-_DATASET = "dataset"
 # Larger than any cache, which is the hardest case for settings.
 _DATASET_TO_MEMORY = 4
 # The three databases that initdb creates take 22 MB: below this size no data have been loaded.
@@ -52,17 +48,6 @@ class LoadHints(msgspec.Struct, frozen=True, kw_only=True):
     stall_s: float | None = None
     leaves_kernel: bool = False
     topology: TopologySpec = TopologySpec()
-
-
-class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of the load that a record has measured; None where not measured."""
-
-    wal_bytes_per_s: Known | None = None
-    wal_compression: str = "off"
-    active: Known | None = None
-    dataset: Known | None = None
-    knee: MeasuredKnee | str = ""
-    """The knee of its sweep over clients, or why there is none; empty where none was looked for."""
 
 
 def make_subject(
@@ -147,41 +132,6 @@ def make_subject_from_shape(
     )
 
 
-def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: str) -> MeasuredLoad:
-    """Read the measured load from a record: the median of the trials of the workload, and clients, that wrote most WAL.
-
-    Args:
-        record: The study.
-        trials: Its finished trials.
-        name: Name of the record.
-    """
-    rates: dict[tuple[str, int], list[tuple[float, str]]] = {}
-    for trial in trials:
-        rate = _wal_rate(trial)
-        if rate is not None:
-            clients = record.plan.find_load(trial.planned).clients
-            compression = trial.values.get("wal_compression", "off")
-            rates.setdefault((trial.planned.workload, clients), []).append((rate, compression))
-    dataset = None
-    if record.dataset is not None:
-        dataset = Known.measured(_DATASET, record.dataset.total_bytes, "bytes", f"loaded by {name}")
-    if not rates:
-        return MeasuredLoad(dataset=dataset)
-    (workload, clients), seen = max(rates.items(), key=lambda each: median(rate for rate, _ in each[1]))
-    host = record.host
-    place = "a machine that was not seen"
-    if host is not None:
-        place = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
-    how = f"{workload} in {name} ({place}), {count_things(len(seen), 'trial')}"
-    return MeasuredLoad(
-        wal_bytes_per_s=Known.measured("WAL rate", median(rate for rate, _ in seen), "bytes/s", how),
-        # `on` is pglz.
-        wal_compression=max(({"on": "pglz"}.get(one, one) for _, one in seen), key=_rank_compression),
-        active=Known.measured(ACTIVE, clients, "count", f"clients of {how}"),
-        dataset=dataset,
-    )
-
-
 def assume_distribution(server: ServerFacts) -> ServerFacts:
     """Return the facts of the same version as distributions build it, with lz4, zstd and, from 18 on, io_uring.
 
@@ -216,6 +166,7 @@ def _complete(
     declared: TopologySpec | None = None,
 ) -> TuningSubject:
     workload = wishes.workload or DEFAULT_WORKLOAD
+    measured = scale_load(measured, cpus=cpus, memory=memory)
     connections = _find_connections(wishes, measured, state)
     shown = {} if state is None else state.look.settings
     if wishes.active is not None and wishes.active > connections.value:
@@ -303,9 +254,9 @@ def find_known_dataset(wishes: LoadHints, measured: MeasuredLoad | None, state: 
     """Return the size of the data: the user's hint, else what the server holds, else what a record has; None if none is known."""
     if wishes.dataset_bytes is not None:
         held = "" if state is None else f"; {_describe_held(state)}"
-        return Known.declared(_DATASET, wishes.dataset_bytes, "bytes", f"--dataset{held}")
+        return Known.declared(DATASET, wishes.dataset_bytes, "bytes", f"--dataset{held}")
     if state is not None and state.data_bytes >= _EMPTY_BYTES:
-        return Known.measured(_DATASET, state.data_bytes, "bytes", "files of the server's databases")
+        return Known.measured(DATASET, state.data_bytes, "bytes", "files of the server's databases")
     return None if measured is None else measured.dataset
 
 
@@ -323,18 +274,7 @@ def _find_dataset(
     # space varies.
     value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
     how = f"{_DATASET_TO_MEMORY} times the memory, as far as the disk allows; {'no size is known' if state is None else _describe_held(state)}"
-    return Known.assumed(_DATASET, value, "bytes", how)
-
-
-def _rank_compression(name: str) -> float:
-    """Rank a wal_compression by how much it saves; several variants of a record may differ in it."""
-    return 1.0 - COMPRESSIONS[name][1]
-
-
-def _wal_rate(trial: TrialRecord) -> float | None:
-    """Return the WAL rate of a trial; None in slices, which were frozen for most of the load: each variant has a trial alone."""
-    grown, load_s = trial.growth("wal_bytes"), trial.load_s
-    return None if grown is None or load_s is None or trial.is_in_slices else grown / load_s
+    return Known.assumed(DATASET, value, "bytes", how)
 
 
 def _wish(name: str, value: float | None, unit: str, option: str, usual: float) -> Known:
