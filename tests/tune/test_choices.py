@@ -368,6 +368,24 @@ def test_reads_of_version_18_are_what_its_io_method_does_at_once(
     assert {values.get(f"{kind}_io_concurrency") for kind in ("effective", "maintenance")} == {reads}
 
 
+@each_row(
+    [
+        (make_disk(), {}, "8", "16"),
+        (FAST, {}, "32", "32"),
+        (FAST, {"io_max_workers": "20"}, "20", "20"),
+        (FAST, {"io_method": "sync"}, None, "256"),
+    ]
+)
+def test_reads_of_version_19_are_what_its_pool_of_workers_grows_to(
+    disk: Disk, fixed: dict[str, str], workers: str | None, reads: str
+) -> None:
+    tuning = derive(make_subject(major=19, disk=disk), fixed=fixed)
+    values = tuning.values_of(Target.POSTGRESQL)
+    assert (values.get("io_max_workers"), values["effective_io_concurrency"]) == (workers, reads)
+    assert "io_workers" not in values
+    assert workers != "20" or "at most the 20 of io_max_workers" in found(tuning, "effective_io_concurrency").formula
+
+
 def test_what_limits_the_reads_of_version_18_is_told() -> None:
     tuning = derive(make_subject(disk=FAST))
     reads = found(tuning, "effective_io_concurrency")

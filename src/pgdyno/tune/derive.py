@@ -98,7 +98,7 @@ def _describe_untried(subject: TuningSubject) -> Iterator[str]:
         yield (
             f"PostgreSQL {subject.major} is newer than the versions that this pgdyno was tried with ({OLDEST_MAJOR} to {NEWEST_TRIED_MAJOR}):"
             " its own defaults are not known here, so that a value may be the default already; the rules are those of the"
-            f" versions before it, and settings that are new in it are not derived."
+            f" versions before it, and settings that are new in it are not derived, except io_max_workers in place of io_workers."
         )
 
 

@@ -11,8 +11,8 @@ from pgdyno.units import PAGE_BYTES
 
 # The built-in default of PostgreSQL 18 for any disk; before 18 it was 1 and 10.
 _LEAST_READS, _MOST_READS = 16, 256
-# What PostgreSQL 18 has built in, and takes.
-_LEAST_WORKERS, _MOST_WORKERS = 3, 32
+# What PostgreSQL 18 has built in; 19, whose pool grows to io_max_workers and shrinks by itself, has more. Both take as many.
+_LEAST_WORKERS, _MOST_WORKERS = {"io_workers": 3, "io_max_workers": 8}, 32
 # The most that PostgreSQL 18 chooses for io_max_concurrency.
 _MOST_CHOSEN_READS = 64
 _ASYNC = "PostgreSQL 18 manual, section 19.4.5 “I/O”"
@@ -55,9 +55,10 @@ def _limit_reads(draft: Draft, method: str) -> tuple[int, str]:
     Source: PostgreSQL 18 src/backend/storage/aio/method_worker.c, IoWorkerMain(); aio_init.c, AioChooseMaxConcurrency().
     """
     limits = [(_MOST_READS, f"{_MOST_READS}")]
-    if method == "worker" and draft.guc("io_workers"):
-        workers = int(draft.number("io_workers"))
-        limits.append((workers, f"the {workers} of io_workers"))
+    name = _find_workers(draft)
+    if method == "worker" and name is not None:
+        workers = int(draft.number(name))
+        limits.append((workers, f"the {workers} of {name}"))
     if method in {"worker", "io_uring"} and draft.guc("io_max_concurrency"):
         most = int(draft.number("io_max_concurrency"))
         most = _MOST_CHOSEN_READS if most < 0 else most
@@ -65,20 +66,28 @@ def _limit_reads(draft: Draft, method: str) -> tuple[int, str]:
     return min(limits)
 
 
+def _find_workers(draft: Draft) -> str | None:
+    """Return the setting that bounds the number of I/O workers; None if the server has none."""
+    return next((name for name in _LEAST_WORKERS if draft.guc(name)), None)
+
+
 def _put_workers(draft: Draft, busy: int, latency: Known) -> None:
-    cpus = draft.subject.cpus
+    cpus, name = draft.subject.cpus, _find_workers(draft)
+    if name is None:
+        return
+    least = _LEAST_WORKERS[name]
     by_cpus = math.floor(cpus.value / 4)
     why = "one keeps up with the sessions of four CPUs"
-    if busy > max(by_cpus, _LEAST_WORKERS):
+    if busy > max(by_cpus, least):
         why = f"each does one at a time: {busy} would keep this disk busy"
     draft.put(
-        "io_workers",
-        str(min(_MOST_WORKERS, max(_LEAST_WORKERS, by_cpus, busy))),
+        name,
+        str(min(_MOST_WORKERS, max(least, by_cpus, busy))),
         layer=Layer.IO,
         reason=f"these processes do the asynchronous reads of all sessions, and {why}.",
-        formula="the larger of CPUs / 4 and random read IOPS × latency of one at a time (Little's law), from 3 to 32",
+        formula=f"the larger of CPUs / 4 and random read IOPS × latency of one at a time (Little's law), from {least} to 32",
         inputs=(cpus, draft.subject.disk.random_read_iops, latency),
-        source=f"{_ASYNC}, io_method, io_workers; T. Vondra, “Tuning AIO in PostgreSQL 18” (2025)",
+        source=f"{_ASYNC}, io_method, {name}; T. Vondra, “Tuning AIO in PostgreSQL 18” (2025)",
         trades="processes that also work for single sessions",
     )
 
