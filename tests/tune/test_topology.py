@@ -88,6 +88,14 @@ def test_a_measured_knee_stands_before_the_rule_and_the_pool_is_a_little_above_i
     assert size(pooled(knee=close)) == 11, "a tenth above"
     wide = msgspec.structs.replace(KNEE, high=64)
     assert size(pooled(knee=wide)) == 20, "no more than twice"
+    for knee, clients, words in (
+        (wide, 500, "; the pool is twice that, as it may be more."),
+        (wide, 15, "; there are no more clients than the pool has connections."),
+        (KNEE, 500, ", and the pool is as large as its upper end."),
+        (close, 500, ", and the pool is a little above that."),
+    ):
+        (one,) = (one for one in pooled(clients=clients, knee=knee).settings if one.name == "default_pool_size")
+        assert one.reason.endswith(words)
     for changes, wanted, words in (
         ({"high": None}, 20, "its interval has no upper end"),
         ({"low": None, "high": None}, 11, "has no interval"),

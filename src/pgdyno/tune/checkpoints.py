@@ -86,10 +86,12 @@ def wal_rate(subject: TuningSubject, compression: str, *, timeout_s: float, dist
     (_, low), (every_s, rate), (_, high) = (find(ratio) for ratio in (_CHANGES_RANGE[0], 1.0, _CHANGES_RANGE[1]))
     usual = _CHANGES_PER_CPU_S[subject.workload]
     often = f"{every_s / 60:.0f} min" if every_s >= _IN_MINUTES_S else f"{every_s:.0f} s"
+    likely = f"{format_bytes_per_s(low)} to {format_bytes_per_s(min(high, most))} for half and twice as many; {bound}"
+    if low >= most:
+        likely = "half as many already write a third of what the disk writes, and no more is assumed"
     how = (
         f"{subject.workload.value} on {cpus:g} CPUs: {usual:,.0f} changes a second for each, of"
-        f" {format_bytes(rate / (cpus * usual))} of WAL with the page images of a checkpoint every {often};"
-        f" {format_bytes_per_s(low)} to {format_bytes_per_s(high)} for half and twice as many; {bound}"
+        f" {format_bytes(rate / (cpus * usual))} of WAL with the page images of a checkpoint every {often}; {likely}"
     )
     return Known.assumed("WAL rate", min(rate, most), "bytes/s", how)
 

@@ -30,7 +30,7 @@ _SPARE_SHARE, _LEAST_SPARE = 0.1, 5
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 # A connection of a pool is idle while a transaction's client thinks, so that a pool at the knee has fewer at work; and by its
 # definition twice the knee gains too little to matter.
-_ABOVE_KNEE, _MOST_ABOVE_KNEE = 1.1, 2.0
+_ABOVE_KNEE, MOST_ABOVE_KNEE = 1.1, 2.0
 # Reads that the disk does at once let more connections wait for it, but no source says that more than this helps.
 _MOST_READS_PER_CPU = 2
 _SAME_CPUS_RATIO = 0.05
@@ -148,7 +148,7 @@ def _go_above(knee: MeasuredKnee) -> int:
     """
     if knee.is_beyond:
         return round(knee.clients)
-    least, most = knee.clients * (1.0 if knee.is_of_pool else _ABOVE_KNEE), _MOST_ABOVE_KNEE * knee.clients
+    least, most = knee.clients * (1.0 if knee.is_of_pool else _ABOVE_KNEE), MOST_ABOVE_KNEE * knee.clients
     high = knee.high
     if high is None:
         high = least if knee.low is None else most

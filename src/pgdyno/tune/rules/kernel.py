@@ -195,7 +195,7 @@ def _put_overcommit(draft: Draft) -> None:
     # The memory committed to other programs may double.
     if 2 * committed.value + ours > limit + kernel.swap_bytes:
         draft.notes.append(
-            "vm.overcommit_memory is left alone: running programs, including a server, have reserved so much memory that a limit could stop them."
+            "vm.overcommit_memory is left alone: with what the running programs have reserved, which may double, the server could reach a limit."
         )
         return
     source = f"{_MANUAL}.4 “Linux Memory Overcommit”; {_VM}, overcommit_memory"

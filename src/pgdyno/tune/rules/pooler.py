@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from pgdyno.plan.types import KEEPS_STATEMENTS_SINCE
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.tune.draft import Draft
-from pgdyno.tune.pooling import ASKED, describe_knee, find_reads_at_once, find_usable_knee, spare_connections
+from pgdyno.tune.pooling import (
+    ASKED,
+    MOST_ABOVE_KNEE,
+    describe_knee,
+    find_reads_at_once,
+    find_usable_knee,
+    spare_connections,
+)
 from pgdyno.tune.types import Known, Layer, MeasuredKnee, Origin, Pooling, Target
 
 _CONFIG = "PgBouncer's manual, config"
@@ -98,7 +105,7 @@ def _put_size(draft: Draft, pooling: Pooling, size: Known) -> None:
     elif pooling.mode is PoolMode.SESSION:
         reason, formula = "in session mode each client keeps a connection.", "the expected clients"
     elif size.origin is Origin.MEASURED and knee is not None:
-        reason, formula = _explain_knee(knee), _FORMULAS[knee.is_of_pool]
+        reason, formula = _explain_knee(knee, size.value, pooling.clients.value), _FORMULAS[knee.is_of_pool]
         source += "; docs/guide/sweep.md for the knee"
     elif size.origin is Origin.ASSUMED:
         reads = find_reads_at_once(subject)
@@ -121,13 +128,17 @@ def _put_size(draft: Draft, pooling: Pooling, size: Known) -> None:
     )
 
 
-def _explain_knee(knee: MeasuredKnee) -> str:
+def _explain_knee(knee: MeasuredKnee, size: float, clients: float) -> str:
     of = " of a pool" if knee.is_of_pool else " at work"
     if knee.is_beyond:
         return f"your load still gained at {knee.clients:.0f} {knee.unit}s{of}, the most that the sweep tried."
     gains = f"your load gains little beyond {describe_knee(knee)}{of}"
-    if knee.low is not None and knee.high is None:
+    if size == clients:
+        return f"{gains}; there are no more clients than the pool has connections."
+    if knee.low is not None and (knee.high is None or knee.high > MOST_ABOVE_KNEE * knee.clients):
         return f"{gains}; the pool is twice that, as it may be more."
+    if knee.high is not None and size == math.ceil(knee.high):
+        return f"{gains}, and the pool is as large as its upper end."
     return f"{gains}, and the pool is {'no smaller' if knee.is_of_pool else 'a little above that'}."
 
 
