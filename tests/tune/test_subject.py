@@ -289,6 +289,22 @@ def test_a_machine_that_is_not_here() -> None:
     assert subject.kernel.sysctls == {}
 
 
+@each_row(
+    [
+        ("r8g.2xlarge", {}, True),
+        ("r8g.2xlarge", {"huge_page_size": "512MB"}, False),
+        ("r8g.2xlarge", {"huge_pages": "off"}, False),
+        ("i4i.large", {}, False),
+    ]
+)
+def test_the_size_of_huge_pages_is_told_where_it_depends_on_the_kernel(
+    name: str, fixed: dict[str, str], is_told: bool
+) -> None:
+    subject = make_subject_from_shape(make_shape(find_instance(name)), SERVER, LoadHints())
+    notes = derive(subject, fixed=fixed).notes
+    assert any("with pages of 64 kB they have 512 MB" in note for note in notes) == is_told
+
+
 def test_values_that_a_build_lacks() -> None:
     assert find_missing_values(SERVER) == {"io_method": ("io_uring",)}
     bare = msgspec.structs.replace(SERVER, configure="")

@@ -124,7 +124,7 @@ def make_subject_from_shape(
         disk=shape.disk,
         room_bytes=shape.disk.free_bytes.value,
         wal_disk=shape.wal_disk,
-        kernel=Kernel(is_left=wishes.leaves_kernel),
+        kernel=Kernel(is_left=wishes.leaves_kernel, may_have_large_pages=shape.architecture == "arm64"),
         server=server,
         wishes=wishes,
         state=state,

@@ -131,6 +131,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
     page_bytes: int = 4096
     huge_page_bytes: int = 2 * 1024 * 1024
+    may_have_large_pages: bool = False
+    """True if the size of its pages was not seen and may be 64 kB, as of some kernels for arm64, whose huge pages have 512 MB."""
     swap_bytes: int = 0
     numa_nodes: int = 1
     is_container: bool = False

@@ -101,6 +101,11 @@ def _put_huge_pages(draft: Draft) -> None:
         draft.notes.append(
             f"{_NR_HUGEPAGES} is {now} now, and the set reduces it: if a program that is not running now needs huge pages, add them."
         )
+    if kernel.may_have_large_pages and each_bytes == kernel.huge_page_bytes:
+        draft.notes.append(
+            f"{_NR_HUGEPAGES} counts huge pages of {format_bytes(each_bytes)}, which kernels for arm64 have with pages of 4 kB; with pages of 64 kB"
+            " they have 512 MB, and so many of them take all memory: see Hugepagesize in /proc/meminfo there, and --set huge_page_size=512MB."
+        )
     _put_sysctl(
         draft,
         _NR_HUGEPAGES,
