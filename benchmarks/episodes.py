@@ -1,8 +1,9 @@
 """How often episodes are seen where there are none, and how often where there are: simulated seconds of a trial.
 
 Each series is AR(1) noise around a level, at 1 s. Nothing is in a quiet one: every episode is false. In the others a drop
-of so much is planted at 55 % of the trial, which stays; the interval of its size should hold the true one. Last, a cause is
-asked for of drops that never were, at many moments of the stored quiet record: every one named is false.
+of so much is planted at 55 % of the trial, which stays; the interval of its size should hold the true one. Some have single
+seconds besides that stand out at random moments, and mean nothing; some stand still for a while. Last, a cause is asked for
+of drops that never were, at many moments of the stored quiet record: every one named is false.
 
     python benchmarks/episodes.py [--quick]
 """
@@ -28,6 +29,10 @@ _LENGTHS_S = (30, 60, 120, 300)
 _NOISES = ((0.5, 0.05), (0.5, 0.2), (0.8, 0.1), (0.95, 0.05), (0.95, 0.2))
 _DROPS = (0.1, 0.2, 0.4)
 _LEVEL_TPS = 3000.0
+# Share of the seconds that stand out, and what each is multiplied by.
+_DIPS = ((0.03, 0.4), (0.05, 0.4), (0.1, 0.4))
+_SPIKES = ((0.05, 5.0), (0.03, 10.0))
+_STANDSTILLS_S = ((60, 16), (600, 15), (600, 16), (600, 80), (3600, 16), (3600, 80))
 
 
 def main() -> None:
@@ -36,7 +41,9 @@ def main() -> None:
     count = 40 if parser.parse_args().quick else 400
     began = time.perf_counter()
     _say_false(count)
+    _say_false_beside_single_seconds(count)
     _say_found(count)
+    _say_standstills(count // 4)
     _say_false_causes()
     print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
 
@@ -58,6 +65,22 @@ def _say_false(count: int) -> None:
         say_share(f"episodes.false.{length}s.two_noises.cliff", list(map(_has_cliff, two)), target="<= 0.05")
 
 
+def _say_false_beside_single_seconds(count: int) -> None:
+    random = np.random.default_rng(3)
+    for length in _LENGTHS_S:
+        for share, factor in _DIPS:
+            found = [_look(_stand_out(random, _make(random, length, 0.0, 0.04), share, factor)) for _ in range(count)]
+            say_share(f"episodes.false.{length}s.dips{share}.any", list(map(bool, found)), target="<= 0.05")
+        for share, factor in _SPIKES:
+            found = [
+                _look(
+                    _stand_out(random, np.exp(random.normal(2.0, 0.2, length)), share, factor), metric="latency_p99_ms"
+                )
+                for _ in range(count)
+            ]
+            say_share(f"episodes.false.{length}s.spikes{share}.any", list(map(bool, found)), target="<= 0.05")
+
+
 def _say_found(count: int) -> None:
     random = np.random.default_rng(2)
     for length in _LENGTHS_S:
@@ -74,6 +97,32 @@ def _say_found(count: int) -> None:
                 covered = [any(_holds(one, -drop) for one in cliffs) for cliffs in found]
                 if len(found) >= count / 4:
                     say_share(f"{name}.covered", covered)
+
+    for length in _LENGTHS_S:
+        seen = []
+        for _ in range(count):
+            values = _stand_out(random, _make(random, length, 0.5, 0.05), 0.05, 0.4)
+            values[round(0.55 * length) :] *= 0.6
+            seen.append([one for one in _look(values) if one.kind is EpisodeKind.CLIFF])
+        say_share(f"episodes.found.{length}s.dips.drop0.4", list(map(bool, seen)))
+
+
+def _say_standstills(count: int) -> None:
+    """Say how often a standstill is found to the second, and how often anything else beside it."""
+    random = np.random.default_rng(4)
+    for length, still in _STANDSTILLS_S:
+        seen = []
+        for _ in range(count):
+            values = _make(random, length, 0.5, 0.05)
+            begin = (length - still) // 2
+            values[begin : begin + still] = 0.0
+            found = _look(values)
+            stalls = [one for one in found if one.kind is EpisodeKind.STALL]
+            is_found = [(one.from_s, one.until_s) for one in stalls] == [(begin, begin + still)]
+            seen.append((is_found, len(found) > len(stalls)))
+        name = f"episodes.standstill.{length}s.{still}s"
+        say_share(f"{name}.found", [is_found for is_found, _ in seen], target=">= 0.95")
+        say_share(f"{name}.more", [is_more for _, is_more in seen], target="<= 0.05")
 
 
 def _say_false_causes() -> None:
@@ -97,8 +146,12 @@ def _make(
     return _LEVEL_TPS * np.maximum(1 + variation * np.sqrt(1 - correlation**2) * noise[100:], 0.0)
 
 
-def _look(values: np.ndarray) -> tuple[Episode, ...]:
-    return find_episodes(np.arange(len(values)) + 0.5, values.tolist()).episodes
+def _stand_out(random: np.random.Generator, values: np.ndarray, share: float, factor: float) -> np.ndarray:
+    return np.where(random.random(len(values)) < share, factor, 1.0) * values
+
+
+def _look(values: np.ndarray, *, metric: str = "tps") -> tuple[Episode, ...]:
+    return find_episodes(np.arange(len(values)) + 0.5, values.tolist(), metric=metric).episodes
 
 
 def _has_cliff(episodes: tuple[Episode, ...]) -> bool:

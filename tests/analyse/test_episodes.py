@@ -67,6 +67,44 @@ def test_noise_is_rarely_taken_for_an_episode(length: int, correlation: float, v
     assert sum(map(bool, found)) <= 0.09 * count
 
 
+def stand_out(values: np.ndarray, seed: int, *, share: float, factor: float) -> np.ndarray:
+    """Multiply single values at random moments."""
+    return np.where(np.random.default_rng([seed, 1]).random(len(values)) < share, factor, 1.0) * values
+
+
+@pytest.mark.parametrize(
+    ("metric", "length", "variation", "share", "factor"),
+    [
+        ("tps", 60, 0.04, 0.03, 0.4),
+        ("tps", 120, 0.04, 0.03, 0.4),
+        ("tps", 30, 0.04, 0.1, 0.4),
+        ("latency_p99_ms", 120, 0.2, 0.03, 10.0),
+    ],
+)
+def test_single_seconds_that_stand_out_at_random_are_rarely_taken_for_an_episode(
+    metric: str, length: int, variation: float, share: float, factor: float
+) -> None:
+    noise = (make_noise(seed, length=length, correlation=0.0, variation=variation) for seed in range(60))
+    found = [
+        look(stand_out(3000 * values, seed, share=share, factor=factor), metric=metric).episodes
+        for seed, values in enumerate(noise)
+    ]
+    # Before chance was asked, 3 to 11 of them.
+    assert sum(map(bool, found)) <= 3
+
+
+def test_single_seconds_that_stand_out_hide_no_cliff_and_no_cycle() -> None:
+    at, found = np.arange(120), []
+    for seed in range(20):
+        values = stand_out(3000 * make_noise(seed, length=120, correlation=0.5), seed, share=0.05, factor=0.4)
+        found.append(look(np.where(at >= 66, 0.6, 1.0) * values).episodes)
+    assert sum(any(one.kind is EpisodeKind.CLIFF for one in each) for each in found) >= 19
+    saw = find(
+        np.where((at - 5) % 12 < 2, 0.5, 1.0) * 3000 * make_noise(1, length=120, correlation=0.5), EpisodeKind.SAWTOOTH
+    )
+    assert saw.period_s == pytest.approx(12, abs=0.5)
+
+
 @pytest.mark.parametrize(("length", "least"), [(30, 0.6), (60, 0.9), (120, 0.95)])
 def test_a_drop_of_two_fifths_is_found(length: int, least: float) -> None:
     at, count, found, covered = round(0.55 * length), 40, 0, 0
@@ -111,6 +149,34 @@ def test_a_stall_is_found_to_the_second_and_is_no_drop_besides() -> None:
     (stall,) = look(values).episodes
     assert (stall.kind, stall.from_s, stall.until_s, stall.after) == (EpisodeKind.STALL, 30.0, 33.0, 0.0)
     assert stall.recovery_s == 4.0
+
+
+@pytest.mark.parametrize(("length", "still"), [(60, 16), (60, 40), (120, 30), (600, 16), (600, 300), (3600, 40)])
+@pytest.mark.parametrize("share", [0.0, 0.05])
+def test_a_stall_of_any_length_is_found_to_the_second_in_a_trial_of_any_length(
+    length: int, still: int, share: float
+) -> None:
+    values, begin = 3000 * make_noise(3, length=length, correlation=0.5), (length - still) // 2
+    values[begin : begin + still] *= share
+    (stall,) = look(values).episodes
+    assert (stall.kind, stall.from_s, stall.until_s) == (EpisodeKind.STALL, begin, begin + still)
+    assert (stall.before, stall.after) == (pytest.approx(3000, rel=0.1), pytest.approx(3000 * share, rel=0.1))
+
+
+def test_what_lasts_to_the_end_is_no_stall_and_hides_none() -> None:
+    values = 3000 * make_noise(3, length=120, correlation=0.5)
+    values[80:] *= 0.08
+    values[100:104] = 0.0
+    assert [one.kind for one in look(values).episodes] == [EpisodeKind.CLIFF, EpisodeKind.STALL]
+
+
+def test_a_cliff_after_a_stall_is_placed_in_the_time_of_the_trial() -> None:
+    values = 3000 * make_noise(3, length=120, correlation=0.5)
+    values[20:50] = 0.0
+    values[80:] *= 0.6
+    stall, fall = look(values).episodes
+    assert (stall.kind, stall.until_s) == (EpisodeKind.STALL, 50)
+    assert (fall.kind, fall.from_s) == (EpisodeKind.CLIFF, pytest.approx(80, abs=2))
 
 
 def test_few_transactions_a_second_are_no_stalls() -> None:

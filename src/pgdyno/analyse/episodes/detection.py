@@ -12,14 +12,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.episodes.fit import MIN_OBSERVATIONS, Fit, Shape, ShapeTemplate, find_shapes
-from pgdyno.analyse.episodes.types import NOTHING_RATIO, WORSE, Episode, EpisodeKind
+from pgdyno.analyse.episodes.dips import Dips, find_dips, measure_chance
+from pgdyno.analyse.episodes.fit import (
+    MIN_OBSERVATIONS,
+    Fit,
+    Shape,
+    ShapeTemplate,
+    find_shapes,
+    fit_curves,
+    fit_jointly,
+)
+from pgdyno.analyse.episodes.stalls import MIN_COUNT, Line, cut_out, find_stalls
+from pgdyno.analyse.episodes.types import AGAIN_RATIO, WORSE, Episode, EpisodeKind
 from pgdyno.analyse.series import ChartKind, Event, Series
 
 _Floats = NDArray[np.float64]
@@ -30,21 +40,13 @@ _BIN_S = 3.0
 _SHORT_BIN_S = 2.0
 _SHORT_S = 45.0
 _MAX_BINS = 30
-# With fewer transactions per observation, counting noise is neither small nor uniform.
-_MIN_COUNT = 20.0
 # Values below this share of the level are raised to it.
 _FLOOR_RATIO = 0.05
 _MIN_CHANGE = {"tps": 0.05}
 _MIN_CHANGE_OF_LATENCY = 0.25
-_STALL_RATIO = 0.3
-_STALL_SPREADS = 4.5
-_AGAIN_RATIO = 0.9
-_LEVEL_S = 15.0
 # Shares of the trial: a change that takes longer is a slope, and one that begins earlier belongs to the beginning.
 _SLOW_RATIO = 0.5
 _BEGINNING_RATIO = 0.25
-_MAD = 1.4826
-"""A median absolute deviation times this is a normal distribution's standard deviation."""
 
 
 class DetectedEpisodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,23 +75,25 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
             episodes=(), reason=f"{len(times) * step_s:.0f} s are too short to tell a change from noise"
         )
     known = np.isfinite(raw) if metric == "tps" else np.isfinite(raw) & (raw > 0.0)
-    if known.mean() < _MIN_KNOWN_RATIO or not np.nanmedian(raw) > 0.0:
+    if known.mean() < _MIN_KNOWN_RATIO:
         return DetectedEpisodes(episodes=(), reason=f"{metric} has too few observations above 0")
-    line = _Line(
+    line = Line(
         metric=metric,
         first_s=float(times[0]) - step_s / 2,
         step_s=step_s,
         values=np.interp(times, times[known], raw[known]),
+        numbers=np.arange(len(times)),
     )
-    stalls = tuple(_find_stalls(line)) if metric == "tps" else ()
+    stalls = tuple(find_stalls(line)) if metric == "tps" else ()
+    line = cut_out(line, stalls)
+    if not len(line.values) or not np.median(line.values) > 0.0:
+        return DetectedEpisodes(episodes=stalls, reason=f"{metric} has too few observations above 0")
     width = _choose_width(line)
     if width is None:
         return DetectedEpisodes(
             episodes=stalls, reason="too few transactions to tell a change from the noise of counting"
         )
-    return DetectedEpisodes(
-        episodes=tuple(sorted((*stalls, *_find_changes(_interpolate_over(line, stalls), width)), key=_start_time))
-    )
+    return DetectedEpisodes(episodes=tuple(sorted((*stalls, *_find_changes(line, width)), key=_start_time)))
 
 
 def find_trial_episodes(
@@ -130,94 +134,50 @@ def _start_time(one: Episode) -> float:
     return one.from_s
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
-    """Evenly spaced values; the first observation begins at `first_s`."""
-
-    metric: str
-    first_s: float
-    step_s: float
-    values: _Floats
-
-    def at_s(self, index: float) -> float:
-        """Return the time at which an observation begins."""
-        return self.first_s + index * self.step_s
-
-
-def _find_stalls(line: _Line) -> Iterator[Episode]:
-    """Find runs of observations far below the level around them, followed by a return.
-
-    Values near zero always count; a share of the level counts only if the usual spread does not reach down to it.
-    """
-    values, half = line.values, max(round(_LEVEL_S / line.step_s), MIN_OBSERVATIONS)
-    level = np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
-    spread = _MAD * float(np.median(np.abs(values / np.maximum(level, 1e-9) - 1)))
-    limit = level * np.clip(1 - _STALL_SPREADS * spread, NOTHING_RATIO, _STALL_RATIO)
-    low = (values <= limit) & (level * line.step_s >= _MIN_COUNT)
-    for start, stop in _runs(low):
-        around = level[min(stop, len(values) - 1)]
-        if start == 0 or stop == len(values) or (stop - start) * line.step_s > 2 * _LEVEL_S:
-            continue
-        again = np.flatnonzero(values[stop:] >= _AGAIN_RATIO * around)
-        mean = float(values[start:stop].mean())
-        yield Episode(
-            kind=EpisodeKind.STALL,
-            metric=line.metric,
-            from_s=line.at_s(start),
-            until_s=line.at_s(stop),
-            before=float(level[start]),
-            after=mean,
-            change_ratio=mean / float(level[start]) - 1,
-            recovery_s=None if not len(again) else float(stop + again[0] - start) * line.step_s,
-        )
-
-
-def _runs(chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
-    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
-
-
-def _interpolate_over(line: _Line, stalls: Sequence[Episode]) -> _Line:
-    """Interpolate over stalls and the observations that they touch on either side: stalls are reported already."""
-    at = np.arange(len(line.values))
-    touched = np.zeros(len(at), dtype=bool)
-    for stall in stalls:
-        touched |= (line.at_s(1) + at * line.step_s > stall.from_s - line.step_s / 2) & (
-            line.first_s + at * line.step_s < (stall.until_s or math.inf) + line.step_s / 2
-        )
-    if not touched.any() or touched.all():
-        return line
-    return msgspec.structs.replace(line, values=np.interp(at, at[~touched], line.values[~touched]))
-
-
-def _choose_width(line: _Line) -> int | None:
+def _choose_width(line: Line) -> int | None:
     """Choose how many observations to average, more in a long trial or at low TPS; None if TPS is too low to judge."""
     count = len(line.values)
     bin_s = _BIN_S if count * line.step_s >= _SHORT_S else _SHORT_BIN_S
     width = max(math.ceil(bin_s / line.step_s), math.ceil(count / _MAX_BINS))
     if line.metric == "tps":
-        width = max(width, math.ceil(_MIN_COUNT / (float(np.median(line.values)) * line.step_s)))
+        width = max(width, math.ceil(MIN_COUNT / (float(np.median(line.values)) * line.step_s)))
     return width if count // width >= MIN_OBSERVATIONS else None
 
 
-def _find_changes(line: _Line, width: int) -> Iterator[Episode]:
+def _find_changes(line: Line, width: int) -> Iterator[Episode]:
     count = len(line.values) // width
     # Surplus observations are dropped at the beginning, where clients connect.
     lead = len(line.values) - count * width
     floor = _FLOOR_RATIO * float(np.median(line.values))
-    means = line.values[lead:].reshape(count, width).mean(axis=1)
-    logs = np.log(np.maximum(means, floor))
-    fits = find_shapes(logs)
-    fitted = np.column_stack([fit.size * fit.template.draw(count) for fit in fits]) if fits else np.zeros((count, 0))
+
+    def average(logs: _Floats) -> _Floats:
+        means = np.exp(logs).reshape(count, width).mean(axis=1)
+        return np.asarray(np.log(np.maximum(means, floor)))
+
+    # Logarithms of seconds of 0 need a floor far below that of the means, which they hardly change.
+    seconds = np.log(np.maximum(line.values[lead:], _FLOOR_RATIO * floor))
+    logs = average(seconds)
+    fits = _find_shapes(find_dips(seconds, step_s=line.step_s), logs, average)
+    fitted = fit_curves(fits, count)
     base = float((logs - fitted.sum(axis=1)).mean())
     binned = _Binned(line=line, lead=lead, width=width, count=count, base=base, fitted=fitted)
     found = [one for i, fit in enumerate(fits) for one in _describe_shape(binned, fit, i)]
     yield from _join_recoveries(found)
 
 
+def _find_shapes(dips: Dips, means: _Floats, average: Callable[[_Floats], _Floats]) -> tuple[Fit, ...]:
+    """Find shapes that are there without single seconds that stand out, or else those too strong to be their chance."""
+    if dips.is_empty:
+        return find_shapes(means)
+    if fits := find_shapes(average(dips.rest)):
+        return fit_jointly(means, [fit.template for fit in fits])
+    return find_shapes(means, least=measure_chance(dips, average)) if find_shapes(means) else ()
+
+
 class _Binned(msgspec.Struct, frozen=True, kw_only=True):
     """A line in means of `width` observations, and the shapes fitted to their logarithms, one column for each."""
 
-    line: _Line
+    line: Line
     lead: int
     width: int
     count: int
@@ -293,7 +253,7 @@ def _join_recoveries(found: Sequence[Episode]) -> Iterator[Episode]:
 def _find_recovery(drop: Episode, found: Sequence[Episode]) -> Episode | None:
     def is_back(one: Episode) -> bool:
         level = one.after / drop.before
-        return level >= _AGAIN_RATIO if drop.metric == "tps" else level <= 1 / _AGAIN_RATIO
+        return level >= AGAIN_RATIO if drop.metric == "tps" else level <= 1 / AGAIN_RATIO
 
     later = [one for one in found if one.kind is EpisodeKind.RECOVERY and one.from_s > drop.from_s and is_back(one)]
     return min(later, key=_start_time, default=None)

@@ -89,34 +89,21 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-def find_shapes(values: Floats) -> tuple[Fit, ...]:
+def find_shapes(values: Floats, *, least: float = 0.0) -> tuple[Fit, ...]:
     """Find every shape of a series that its noise does not explain, by time.
 
     The strongest shape is found first, then those in the residuals on either side of it (binary segmentation).
 
     Args:
         values: Evenly spaced, finite; shape (n,).
+        least: Strength that a shape must exceed besides that of autocorrelated noise.
     """
-    found = [
-        one for each in _search(values, offset=0, total=len(values), depth=0) for one in _split_dent(each, len(values))
-    ]
-    return _fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
+    searched = _search(values, offset=0, total=len(values), depth=0, least=least)
+    found = [one for each in searched for one in _split_dent(each, len(values))]
+    return fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
 
 
-def _measure_strength(values: Floats) -> tuple[float, ShapeTemplate]:
-    """Compute twice the logarithm of the likelihood ratio of the best template against none, and return that template, too."""
-    return _measure(values, _family(len(values)), [_whiten_family(len(values), one) for one in _CORRELATIONS])
-
-
-def _critical_strength(count: int) -> float:
-    """Return the strength that this many observations of pure noise rarely exceed.
-
-    Source: simulated, benchmarks/episodes.py; see docs/how-we-know.md.
-    """
-    return 19.0 + 0.1 * count
-
-
-def _fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fit, ...]:
+def fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fit, ...]:
     """Fit the sizes of all templates together. Each interval is the union over all correlations that fit about as well.
 
     Source: profile likelihood, with chi-squared(1) / 2 = 1.92 below the best correlation.
@@ -146,20 +133,43 @@ def _fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fi
     )
 
 
-def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterator[ShapeTemplate]:
+def fit_curves(fits: Sequence[Fit], count: int) -> Floats:
+    """Draw fitted shapes at their sizes; shape (count, number of fits)."""
+    return np.column_stack([np.zeros((count, 0)), *(fit.size * fit.template.draw(count) for fit in fits)])
+
+
+def measure_strength(values: Floats) -> float:
+    """Compute twice the logarithm of the likelihood ratio of the best template against none."""
+    return _find_strongest(values)[0]
+
+
+def _find_strongest(values: Floats) -> tuple[float, ShapeTemplate]:
+    """Compute twice the logarithm of the likelihood ratio of the best template against none, and return that template, too."""
+    return _measure(values, _family(len(values)), [_whiten_family(len(values), one) for one in _CORRELATIONS])
+
+
+def _critical_strength(count: int) -> float:
+    """Return the strength that this many observations of pure noise rarely exceed.
+
+    Source: simulated, benchmarks/episodes.py; see docs/how-we-know.md.
+    """
+    return 19.0 + 0.1 * count
+
+
+def _search(values: Floats, *, offset: float, total: int, depth: int, least: float) -> Iterator[ShapeTemplate]:
     if len(values) < MIN_OBSERVATIONS or depth == _DEEPEST or not np.ptp(values) > 0.0:
         return
-    strength, coarse = _measure_strength(values)
-    if strength <= _critical_strength(len(values)):
+    strength, coarse = _find_strongest(values)
+    if strength <= max(_critical_strength(len(values)), least):
         return
     template = _refine(values, coarse)
     yield _shift(template, offset, total)
     # A slope or a cycle covers the whole series; a second one would only fit the first one's residuals.
     if template.shape in {Shape.STEP, Shape.DENT}:
-        rest = values - _fit_jointly(values, [template])[0].size * template.draw(len(values))
+        rest = values - fit_jointly(values, [template])[0].size * template.draw(len(values))
         edges = sorted({0, round(template.start), round(template.stop), len(values)})
         for begin, end in itertools.pairwise(edges):
-            yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1)
+            yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1, least=least)
 
 
 def _split_dent(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:

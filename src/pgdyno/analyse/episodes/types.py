@@ -29,6 +29,8 @@ WORSE = frozenset({EpisodeKind.CLIFF, EpisodeKind.STALL, EpisodeKind.SAWTOOTH, E
 
 NOTHING_RATIO = 0.02
 """Share of the level at or below which throughput counts as nothing."""
+AGAIN_RATIO = 0.9
+"""Share of the level before from which on it counts as reached again."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
