@@ -112,6 +112,29 @@ def test_a_drop_is_told_once(record: StudyRecord) -> None:
     assert len(tell(record, CLIFF, STALL)) == 2
 
 
+def test_of_several_stalls_the_longest_is_told_and_how_long_all_were(record: StudyRecord) -> None:
+    deepest = msgspec.structs.replace(STALL, after=0.0, change_ratio=-1.0, until_s=13.0)
+    longest = msgspec.structs.replace(STALL, from_s=20.0, until_s=32.0, recovery_s=12.0)
+    (found,) = tell(record, deepest, longest, msgspec.structs.replace(STALL, from_s=50.0, until_s=55.0, recovery_s=5.0))
+    assert found.claim.startswith(
+        "Next to nothing was done for 12 s from 20 s on, the longest of 3 stalls, 20 s in all;"
+    )
+
+
+def test_of_drops_of_about_the_same_depth_the_longest_is_told(record: StudyRecord) -> None:
+    short = msgspec.structs.replace(CLIFF, until_s=18.0, change_ratio=-0.45)
+    (found,) = tell(record, short, msgspec.structs.replace(CLIFF, from_s=30.0, until_s=60.0))
+    assert found.claim.startswith("Throughput fell by 44 % after 30 s for 30 s, the deepest of 2 such changes;")
+
+
+@pytest.mark.parametrize(("still_s", "severity"), [(0.05, Severity.WARNING), (20.0, Severity.CRITICAL)])
+def test_a_stall_that_costs_much_of_the_average_is_severe(
+    record: StudyRecord, still_s: float, severity: Severity
+) -> None:
+    (found,) = tell(record, msgspec.structs.replace(STALL, until_s=10.0 + still_s))
+    assert found.severity is severity
+
+
 def test_a_slight_change_is_a_note(record: StudyRecord) -> None:
     (found,) = tell(record, msgspec.structs.replace(CLIFF, change_ratio=-0.07))
     assert found.severity is Severity.NOTE

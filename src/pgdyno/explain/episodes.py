@@ -82,6 +82,8 @@ class _TrialEpisode(msgspec.Struct, frozen=True, kw_only=True):
     causes: EpisodeCauses | None
     trial: TrialAnalysis
     workload: WorkloadAnalysis
+    together: tuple[Episode, ...] = ()
+    """All episodes of this kind in its trial."""
     alike: tuple[int, ...] = ()
     """Numbers of the workload's other trials with an episode of this kind."""
 
@@ -99,18 +101,25 @@ class _TrialEpisode(msgspec.Struct, frozen=True, kw_only=True):
         """Distance between its levels, the same for a drop and for the way back."""
         return abs(math.log(max(1 + self.episode.change_ratio, 0.01)))
 
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Order among episodes of its kind: of stalls the longest comes last, of others the deepest, and of equal ones the longest."""
+        length_s = math.inf if self.episode.until_s is None else _length_s(self.episode)
+        return (0.0 if self.episode.kind is EpisodeKind.STALL else round(self.size_ratio, 1), length_s)
+
 
 def _list_worst(analysis: StudyAnalysis) -> Iterator[_TrialEpisode]:
-    """Yield the largest episode of each kind and metric of a workload, which represents the others."""
+    """Yield the worst episode of each kind and metric of a workload, which represents the others."""
     for workload in analysis.workloads:
         kinds: dict[tuple[str, EpisodeKind, bool], list[_TrialEpisode]] = {}
         for trial in workload.trials:
             for one in _list_reported(trial, workload):
                 kinds.setdefault((one.episode.metric, one.episode.kind, one.is_in_average), []).append(one)
         for seen in kinds.values():
-            worst = max(seen, key=lambda one: one.size_ratio)
+            worst = max(seen, key=lambda one: one.rank)
+            together = tuple(one.episode for one in seen if one.trial is worst.trial)
             numbers = {one.trial.record.planned.number for one in seen} - {worst.trial.record.planned.number}
-            yield msgspec.structs.replace(worst, alike=tuple(sorted(numbers)))
+            yield msgspec.structs.replace(worst, together=together, alike=tuple(sorted(numbers)))
 
 
 def _list_reported(trial: TrialAnalysis, workload: WorkloadAnalysis) -> Iterator[_TrialEpisode]:
@@ -132,7 +141,7 @@ def _make_finding(record: StudyRecord, seen: _TrialEpisode) -> Finding:
     return Finding(
         rule=RULE,
         severity=_judge(seen),
-        claim=f"{_CLAIMS[one.kind](one)}{_describe_cause(seen)}.",
+        claim=f"{_CLAIMS[one.kind](one)}{_describe_others(seen)}{_describe_cause(seen)}.",
         evidence="; ".join(_list_evidence(seen, named)),
         why=_WHY[one.kind],
         advice=_advise(one, named),
@@ -164,9 +173,28 @@ def _judge(seen: _TrialEpisode) -> Severity:
     drop = -one.change_ratio if one.metric == "tps" else one.change_ratio / (1 + one.change_ratio)
     if one.kind in {EpisodeKind.WARM_UP, EpisodeKind.RECOVERY}:
         return Severity.WARNING if seen.is_in_average and one.change_ratio >= _SLIGHT_RATIO else Severity.NOTE
-    if one.metric == "tps" and one.kind is EpisodeKind.CLIFF and seen.is_in_average and drop >= _SEVERE_RATIO:
+    is_severe = drop >= _SEVERE_RATIO if one.kind is EpisodeKind.CLIFF else _lost_in_stalls(seen) >= _SLIGHT_RATIO
+    if one.metric == "tps" and seen.is_in_average and is_severe:
         return Severity.CRITICAL
     return Severity.WARNING if drop >= _SLIGHT_RATIO else Severity.NOTE
+
+
+def _lost_in_stalls(seen: _TrialEpisode) -> float:
+    """Return the share of the trial's throughput that its stalls cost."""
+    load_s = seen.trial.record.load_s
+    if seen.episode.kind is not EpisodeKind.STALL or not load_s:
+        return 0.0
+    return sum(-one.change_ratio * _length_s(one) for one in seen.together) / load_s
+
+
+def _describe_others(seen: _TrialEpisode) -> str:
+    """Say that the trial has more of its kind; a share of the time is told in all."""
+    count = len(seen.together)
+    if count > 1 and seen.episode.kind is EpisodeKind.STALL:
+        return f", the longest of {count} stalls, {_seconds(sum(map(_length_s, seen.together)))} in all"
+    if count > 1 and seen.episode.kind is EpisodeKind.CLIFF:
+        return f", the {'deepest' if seen.episode.metric == 'tps' else 'largest'} of {count} such changes"
+    return ""
 
 
 def _describe_cliff(one: Episode) -> str:
@@ -175,7 +203,7 @@ def _describe_cliff(one: Episode) -> str:
 
 
 def _describe_stall(one: Episode) -> str:
-    length_s = (one.until_s or one.from_s) - one.from_s
+    length_s = _length_s(one)
     is_slow = one.recovery_s is not None and one.recovery_s > length_s + 1.0
     back = f", back at its level after {_seconds(one.recovery_s or 0.0)}" if is_slow else ""
     fell = f"Throughput fell to {_level(one.after)} TPS ({one.change_ratio * 100:+.0f} %)"
@@ -291,6 +319,10 @@ def _advise_length(one: Episode) -> str:
 def _list_charts(named: Iterable[Suspect]) -> Iterator[ChartKind]:
     for suspect in named:
         yield from _SHOWS[suspect.cause]
+
+
+def _length_s(one: Episode) -> float:
+    return (one.until_s or one.from_s) - one.from_s
 
 
 def _subject(one: Episode) -> str:
