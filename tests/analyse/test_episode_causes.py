@@ -7,7 +7,8 @@ import pytest
 from pgdyno.analyse.episodes.causes import find_causes
 from pgdyno.analyse.episodes.detection import find_trial_episodes
 from pgdyno.analyse.episodes.types import Cause, Episode, EpisodeCauses, EpisodeKind
-from pgdyno.analyse.trial.charts import chart_trial
+from pgdyno.analyse.series import OUT_OF_MEMORY, SWAPPING
+from pgdyno.analyse.trial.charts import chart_trial, list_events
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import SettingFact
 from tests.analyse.planted_episodes import AT_S, DEVICE, checkpoint, cliff, grow, level, pick, put, read_planted, vacuum
@@ -198,6 +199,27 @@ def test_time_that_was_taken_must_explain_what_was_lost() -> None:
 def test_autovacuum_is_named_when_it_begins_then_and_the_disk_shows_it() -> None:
     assert named(look(vacuum(QUIET))) == []
     assert Cause.AUTOVACUUM in named(look(vacuum(busy_disk(QUIET))))
+
+
+@pytest.mark.parametrize(
+    ("column", "per_s", "words"),
+    [
+        ("vm/pswpin", 5000, "memory swapped 0.0 to 20.5 MB/s"),
+        ("vm/oom_kill", 1, "a kill by the kernel for want of memory began at 12."),
+        ("vm/pswpin", 100, None),
+    ],
+)
+def test_swapping_and_killed_processes_are_named(column: str, per_s: int, words: str | None) -> None:
+    data = QUIET
+    for name in ("vm/pswpin", "vm/pswpout", "vm/oom_kill"):
+        data = grow(data, name, per_s if name == column else 0, instead=True)
+    causes = look(data)
+    assert named(causes) == ([] if words is None else [Cause.MEMORY])
+    assert words is None or words in causes.named[0].text
+    kind = OUT_OF_MEMORY if column == "vm/oom_kill" else SWAPPING
+    seen = [event for event in list_events(data) if event.kind == kind]
+    assert bool(seen) is (words is not None)
+    assert not [event for event in list_events(QUIET) if event.kind in {SWAPPING, OUT_OF_MEMORY}]
 
 
 def test_what_was_not_sampled_is_said() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.series import Event
+from pgdyno.analyse.series import OUT_OF_MEMORY, SWAPPING, Event
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.explain.doubts.state import find_state_doubts
@@ -95,3 +95,14 @@ def test_data_that_are_not_restored_by_a_copy_are_told(record: StudyRecord) -> N
 
 def test_records_that_hold_no_tables_are_not_accused(record: StudyRecord) -> None:
     assert claims(record, [trial_with(record, (), ())]) == []
+
+
+@pytest.mark.parametrize(("kind", "severity"), [(SWAPPING, Severity.WARNING), (OUT_OF_MEMORY, Severity.CRITICAL)])
+def test_a_lack_of_memory_under_the_load_is_told(record: StudyRecord, kind: str, severity: Severity) -> None:
+    event = Event(kind=kind, t_s=3.0, until_s=None, text="1 GB of memory")
+    trials = [make_trial_analysis(record, 1), *(make_trial_analysis(record, n, events=(event,)) for n in (2, 3))]
+    found = next(
+        one for one in find_state_doubts(record, analysis_with(record, trials)) if one.rule == "short-of-memory"
+    )
+    assert found.severity is severity
+    assert found.evidence == "Trial 2, 3; in trial 2, 1 GB of memory, from 3 s on"

@@ -47,11 +47,15 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[float | None, ...]
 
 
+SWAPPING, OUT_OF_MEMORY = "swapping", "out of memory"
+"""Kinds of events of the machine's memory."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """An event at the moment `t_s`, or from `t_s` until `until_s`."""
 
     kind: str
-    """`checkpoint`, `autovacuum`, `error`, `level shift`."""
+    """`checkpoint`, `autovacuum`, `error`, `level shift`, `swapping`, `out of memory`."""
     t_s: float
     until_s: float | None
     text: str

@@ -44,6 +44,7 @@ _SHOWS = {
     Cause.STEAL: (ChartKind.CPU,),
     Cause.QUOTA: (ChartKind.CPU_QUOTA,),
     Cause.OTHERS: (ChartKind.CPU,),
+    Cause.MEMORY: (ChartKind.PRESSURE,),
 }
 _FROM_OUTSIDE = frozenset({Cause.STEAL, Cause.QUOTA, Cause.OTHERS})
 _CONFIRM = {
@@ -53,6 +54,7 @@ _CONFIRM = {
     Cause.STEAL: "the same load on a dedicated host",
     Cause.QUOTA: "the same load with a larger CPU quota",
     Cause.OTHERS: "the same load with the other programs stopped",
+    Cause.MEMORY: "the same load with smaller shared_buffers, or fewer clients",
 }
 # A setting, two values of it, and what to heed.
 _COMPARED = {

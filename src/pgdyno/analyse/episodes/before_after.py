@@ -133,6 +133,17 @@ class EpisodeSamples:
         return tuple(self._list_checkpoints())
 
     @functools.cached_property
+    def oom_kills(self) -> tuple[LogSpan, ...]:
+        """Processes that the kernel killed for want of memory."""
+        if self.data.os is None:
+            return ()
+        killed = series.oom_kills(self.data.os)
+        times_s = (killed.monotonic_s[killed.values > 0.0] - self.start_s).tolist()
+        return tuple(
+            LogSpan(from_s=t_s, until_s=t_s, what="a kill by the kernel for want of memory") for t_s in times_s
+        )
+
+    @functools.cached_property
     def vacuums(self) -> tuple[LogSpan, ...]:
         """Automatic vacuums and analyzes whose duration is known."""
         return tuple(
@@ -205,6 +216,7 @@ class EpisodeSamples:
             "throttled": series.cgroup_throttled,
             "dirty": series.dirty,
             "writeback": series.writeback,
+            "swapped": series.swapped,
         }
         yield from ((name, make(self.data.os)) for name, make in makers.items())
         if self.device is not None and self.device in series.list_disks(self.data.os):

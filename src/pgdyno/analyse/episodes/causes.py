@@ -35,6 +35,8 @@ _WAITS_PER_TRANSACTION = 10
 _REACHED_RATIO = 0.95
 # Less than this is on the way to a disk at any moment.
 _MIN_WRITEBACK_BYTES = 16e6
+# A slow disk moves more than this in a second when memory is short.
+_MIN_SWAPPED_BYTES = 4e6
 _COVER_RISE = 0.5
 _FULL_DISK = 0.9
 _FLAT_SPREAD = 0.05
@@ -229,6 +231,17 @@ def _autovacuum(samples: EpisodeSamples) -> Iterator[Suspect]:
         yield Suspect(cause=Cause.AUTOVACUUM, fits=fits, text=text)
 
 
+def _memory(samples: EpisodeSamples) -> Iterator[Suspect]:
+    """Check whether memory was swapped then, or a process killed for want of it."""
+    seen, killed = samples.compare("swapped"), samples.begins_with(samples.oom_kills)
+    if seen is None:
+        return
+    is_swapping = seen.is_apart and seen.during >= _MIN_SWAPPED_BYTES and seen.factor >= _MORE_FACTOR
+    kills = f"{_describe_spans(killed, samples)}; " if killed else ""
+    text = f"{kills}memory swapped {_rates(seen)}"
+    yield Suspect(cause=Cause.MEMORY, fits=is_swapping or bool(killed), text=text)
+
+
 def _find_busier(samples: EpisodeSamples) -> str | None:
     """Describe how the disk had more to do or took longer, strongest sign first; None if it did not."""
     for kind in ("flush", "write", "read"):
@@ -303,4 +316,5 @@ _RULES: tuple[Callable[[EpisodeSamples], Iterator[Suspect]], ...] = (
     _steal,
     _quota,
     _others,
+    _memory,
 )

@@ -72,6 +72,7 @@ class Cause(enum.Enum):
     STEAL = "CPU time taken by the hypervisor"
     QUOTA = "the CPU quota of a control group"
     OTHERS = "other programs"
+    MEMORY = "a lack of memory"
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from pgdyno.analyse.standbys import measure_standby_cpus, measure_standbys
 from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
-from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events
+from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events, list_memory_events
 from pgdyno.analyse.trial.generators import measure_generators
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.trial.others import OthersUse, measure_others, measure_others_beside_load
@@ -57,6 +57,7 @@ def analyse_trial(
         return msgspec.structs.replace(
             measure_trial(record, workload, data),
             charts=chart_slices(data),
+            events=list_memory_events(data),
             statements=tuple(_statements(data.warm_up)),
             episodes_absent="its load ran in slices, with pauses between them",
         )

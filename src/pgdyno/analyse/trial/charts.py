@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.series import ChartKind, Event, Series
+from pgdyno.analyse.series import OUT_OF_MEMORY, SWAPPING, ChartKind, Event, Series
 from pgdyno.facts.metrics import find_metric
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples import server_series
 from pgdyno.record.samples.series import Sampled
 from pgdyno.record.serverlog import Autovacuum, CheckpointComplete, CheckpointStart, Crash, ErrorReport
 from pgdyno.record.trial_data import TrialData
+from pgdyno.units import format_bytes
 
 _LATENCIES = (("p50", "p50_us"), ("p95", "p95_us"), ("p99", "p99_us"))
 OF_WAL_DISK = " of WAL disk"
@@ -32,6 +33,9 @@ _DISK_LABELS = {
     },
 }
 _CPU_KINDS_SHOWN = ("user", "system", "irq", "softirq", "iowait", "steal")
+
+# Less is what a program that wakes brings back.
+_MIN_SWAPPED_BYTES = 32e6
 
 
 def chart_trial(
@@ -63,14 +67,37 @@ def chart_slices(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
 
 
 def list_events(data: TrialData) -> tuple[Event, ...]:
-    """List checkpoints, autovacuums, crashes and errors that overlap the measured load, by time."""
+    """List checkpoints, autovacuums, crashes, errors and want of memory that overlap the measured load, by time."""
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     if start_s is None or end_s is None:
         return ()
     events = (
-        event for event in _log_events(data) if (event.until_s or event.t_s) >= 0 and event.t_s <= end_s - start_s
+        event
+        for event in (*_log_events(data), *list_memory_events(data))
+        if (event.until_s or event.t_s) >= 0 and event.t_s <= end_s - start_s
     )
     return tuple(sorted(events, key=lambda event: event.t_s))
+
+
+def list_memory_events(data: TrialData) -> tuple[Event, ...]:
+    """List the machine's swapping and the processes that it killed for want of memory, under the measured load."""
+    start_s, length_s = data.record.load_start_monotonic_s, data.record.load_s
+    if data.os is None or start_s is None or length_s is None:
+        return ()
+    events = []
+    swapped, killed = series.swapped(data.os), series.oom_kills(data.os)
+    if swapped.absent is None and swapped.steps_s is not None:
+        t_s = swapped.monotonic_s - start_s
+        moved = np.nan_to_num(swapped.values * swapped.steps_s) * ((t_s >= 0.0) & (t_s <= length_s))
+        if moved.sum() >= _MIN_SWAPPED_BYTES:
+            from_s, until_s = t_s[moved > 0.0][[0, -1]].tolist()
+            text = f"{format_bytes(round(moved.sum()))} of memory written to swap or read back"
+            events.append(Event(kind=SWAPPING, t_s=from_s, until_s=until_s, text=text))
+    for at_s, count in zip((killed.monotonic_s - start_s).tolist(), killed.values.tolist(), strict=True):
+        if count > 0.0 and 0.0 <= at_s <= length_s:
+            text = f"the kernel killed {count:.0f} process{'es' if count > 1.0 else ''} because memory was used up"
+            events.append(Event(kind=OUT_OF_MEMORY, t_s=at_s, until_s=None, text=text))
+    return tuple(events)
 
 
 def _load_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:

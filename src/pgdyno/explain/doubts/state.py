@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES
+from pgdyno.analyse.series import OUT_OF_MEMORY, SWAPPING
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
@@ -23,12 +24,27 @@ _GROWTH_RATIO = 0.1
 # of that is more than most loads run with.
 _DEAD_RATIO = 0.1
 
+_SHORT_OF_MEMORY = {
+    SWAPPING: (
+        Severity.WARNING,
+        "Memory was swapped while trials ran.",
+        "Whoever touches what was swapped out waits for the disk: a short trial shows another speed than a long one.",
+    ),
+    OUT_OF_MEMORY: (
+        Severity.CRITICAL,
+        "The kernel killed processes for want of memory while trials ran.",
+        "A server that loses a process disconnects its clients and recovers; `journalctl -k` says which was killed.",
+    ),
+}
+"""Severity, claim and reason by kind of event."""
+
 
 def find_state_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield what the trials' data and checkpoints say against comparing or extrapolating their figures."""
     yield from _not_restored(record)
     yield from _aged(record, analysis)
     for workload in analysis.workloads:
+        yield from _memory(workload)
         trials = [trial for trial in workload.trials if trial.tps is not None]
         yield from _growth(workload, trials)
         yield from _dead_rows(workload, trials)
@@ -56,6 +72,26 @@ def _not_restored(record: StudyRecord) -> Iterator[Finding]:
         why="Data that grow and age make later trials other ones than the first.",
         advice="Trust what holds over many trials in random order; data of --init begin alike each time.",
     )
+
+
+def _memory(workload: WorkloadAnalysis) -> Iterator[Finding]:
+    """Yield a doubt for each way in which memory ran short under a load."""
+    for kind, (severity, claim, why) in _SHORT_OF_MEMORY.items():
+        seen = [(trial, event) for trial in workload.trials for event in trial.events if event.kind == kind]
+        if seen:
+            numbers = dict.fromkeys(str(trial.record.planned.number) for trial, _ in seen)
+            first, event = seen[0]
+            yield Finding(
+                rule="short-of-memory",
+                severity=severity,
+                claim=claim,
+                evidence=f"Trial {', '.join(numbers)}; in trial {first.record.planned.number}, {event.text}, from"
+                f" {event.t_s:.0f} s on",
+                why=why,
+                advice="Find what uses the memory with `top -o RES`, give the server less of it (shared_buffers, work_mem, clients)"
+                " or the machine more, and measure again.",
+                workload=workload.name,
+            )
 
 
 def _aged(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:

@@ -190,6 +190,22 @@ def writeback(samples: OsSamples) -> Sampled:
     return _os_gauge(samples, "writeback_bytes", "writeback", "mem/Writeback", factor=_KB)
 
 
+def swapped(samples: OsSamples) -> Sampled:
+    """Return the bytes of memory written to swap and read back in a second."""
+    pages = difference(samples.frame, "vm/pswpin") + difference(samples.frame, "vm/pswpout")
+    page_bytes = 1 if samples.header is None else samples.header.page_bytes
+    _, steps_s = _os_intervals(samples)
+    values = pages * page_bytes / steps_s
+    return _os_rate(samples, "swapped_bytes_per_s", "swapped", values, columns=("vm/pswpin", "vm/pswpout"))
+
+
+def oom_kills(samples: OsSamples) -> Sampled:
+    """Return the processes that the kernel killed in each interval for want of memory, in control groups too."""
+    return _os_rate(
+        samples, "oom_kills_count", "killed", difference(samples.frame, "vm/oom_kill"), columns=("vm/oom_kill",)
+    )
+
+
 def pressure(samples: OsSamples, resource: str) -> tuple[Sampled, Sampled]:
     """Return the shares of time in which some tasks, and all tasks, waited for `cpu`, `memory` or `io`."""
     some, full = (
