@@ -176,6 +176,24 @@ def test_a_disk_that_takes_longer_for_no_more_work_became_slower() -> None:
     assert named(look(more)) == []
 
 
+def test_of_the_disks_of_data_and_of_wal_the_one_that_became_slower_is_named() -> None:
+    data = QUIET
+    assert data.os is not None
+    columns = [one for one in data.os.frame.columns if one.startswith(f"disk.{DEVICE}/")]
+    frame = data.os.frame.with_columns(data.os.frame[one].alias(one.replace(DEVICE, "vdb")) for one in columns)
+    data = msgspec.structs.replace(data, os=msgspec.structs.replace(data.os, frame=frame))
+    for column, before, during in (("writes", 3000, 3000), ("write_ms", 300, 6000)):
+        data = grow(data, f"disk.vdb/{column}", during, instead=True, before_per_s=before)
+    for column in ("reads", "sectors_read", "sectors_written"):
+        data = grow(data, f"disk.vdb/{column}", 0, instead=True)
+    assert named(look(data)) == []
+    (causes,) = find_causes(data, [cliff()], device=DEVICE, wal_device="vdb")
+    assert named(causes) == [Cause.DEVICE]
+    assert causes.named[0].text.startswith("on the disk of pg_wal, a write took 0.1 to 2 ms")
+    (unseen,) = find_causes(data, [cliff()], device=DEVICE, wal_device="vdc")
+    assert (named(unseen), unseen.absent) == ([], ("the disk of pg_wal (it was not sampled)",))
+
+
 @pytest.mark.parametrize(("each_ms", "causes"), [(600, [Cause.DEVICE]), (100, [])])
 def test_a_stall_in_which_nothing_is_done_takes_waits_that_fill_it(each_ms: int, causes: list[Cause]) -> None:
     data = QUIET

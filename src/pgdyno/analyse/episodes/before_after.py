@@ -104,13 +104,18 @@ class EpisodeSamples:
         before, during = (line[1][chosen & np.isfinite(line[1])] for chosen in self._windows(line[0]))
         return (before, during) if len(before) and len(during) else None
 
+    @property
+    def is_disk_seen(self) -> bool:
+        """True if its disk is known and was sampled."""
+        return self.device is not None and "disk_util_ratio" in self._series
+
     @functools.cached_property
     def absent(self) -> tuple[str, ...]:
         """What could not be checked, and why."""
         missing = []
         if self.data.os is None:
             missing.append(f"CPUs, memory and disk of the system ({self._gap('os sampler')})")
-        elif self.device is None or "disk_util_ratio" not in self._series:
+        elif not self.is_disk_seen:
             missing.append("the disk (no block device of the data was sampled)")
         if self.data.server is None:
             missing.append(f"WAL and writes of the server ({self._gap('server sampler')})")

@@ -47,25 +47,48 @@ _ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
 _ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS), (Cause.DIRTY_LIMIT, Cause.OTHERS))
 
 
-def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | None) -> tuple[EpisodeCauses, ...]:
+def find_causes(
+    data: TrialData, episodes: Sequence[Episode], *, device: str | None, wal_device: str | None = None
+) -> tuple[EpisodeCauses, ...]:
     """Find the suspects of every episode for the worse.
 
     Args:
         data: The trial's data.
         episodes: The episodes found in it.
         device: Kernel name of the disk that holds the data.
+        wal_device: Kernel name of the disk that holds pg_wal; None if it is that of the data, or unknown.
     """
-    return tuple(_judge_suspects(EpisodeSamples(data, one, device=device)) for one in episodes if one.kind in WORSE)
+    return tuple(
+        _judge_suspects(
+            EpisodeSamples(data, one, device=device),
+            None if wal_device is None else EpisodeSamples(data, one, device=wal_device),
+        )
+        for one in episodes
+        if one.kind in WORSE
+    )
 
 
-def _judge_suspects(samples: EpisodeSamples) -> EpisodeCauses:
+def _judge_suspects(samples: EpisodeSamples, of_wal: EpisodeSamples | None) -> EpisodeCauses:
     found = [suspect for rule in _RULES for suspect in rule(samples)]
+    for suspect in (one for rule in _DISK_RULES if of_wal is not None for one in rule(of_wal)):
+        rival = next((one for one in found if one.cause is suspect.cause), None)
+        # Of two disks, the one that explains more is told.
+        if rival is None or _rank(suspect) < _rank(rival):
+            named = msgspec.structs.replace(suspect, text=f"on the disk of pg_wal, {suspect.text}")
+            found = [*(one for one in found if one is not rival), named]
     fitting = {one.cause for one in found if one.fits}
     # The second cause of such a pair is only an effect of the first.
     echoes = {second for first, second in _ECHOES if {first, second} <= fitting}
     settled = [msgspec.structs.replace(one, fits=one.fits and one.cause not in echoes) for one in found]
-    ranked = sorted(settled, key=lambda one: (not one.fits, -(one.explained_ratio or _MIN_EXPLAINED)))
-    return EpisodeCauses(episode=samples.episode, suspects=tuple(ranked), absent=samples.absent)
+    absent = samples.absent
+    if of_wal is not None and not of_wal.is_disk_seen:
+        absent = (*absent, "the disk of pg_wal (it was not sampled)")
+    return EpisodeCauses(episode=samples.episode, suspects=tuple(sorted(settled, key=_rank)), absent=absent)
+
+
+def _rank(one: Suspect) -> tuple[bool, float]:
+    """Return what sorts suspects: those that fit first, best first."""
+    return not one.fits, -(one.explained_ratio or _MIN_EXPLAINED)
 
 
 def _lost_ratio(episode: Episode) -> float:
@@ -318,3 +341,5 @@ _RULES: tuple[Callable[[EpisodeSamples], Iterator[Suspect]], ...] = (
     _others,
     _memory,
 )
+_DISK_RULES = (_credits, _device)
+"""Rules that any disk under the load can fit."""

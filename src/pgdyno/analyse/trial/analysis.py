@@ -103,7 +103,7 @@ def analyse_trial(
         health=assess_health(record, data, shares=figures.shares, throughput=throughput, disk=disk),
         episodes=course.episodes,
         episodes_absent=course.reason,
-        episode_causes=find_causes(data, course.episodes, device=device),
+        episode_causes=find_causes(data, course.episodes, device=device, wal_device=record.wal_device),
     )
 
 
