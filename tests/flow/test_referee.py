@@ -324,13 +324,13 @@ class Listening:
         return lambda *_, **__: None
 
 
-def store_rounds(folder: Path, record: StudyRecord, **tps: float) -> RecordStore:
-    """A record whose planned trials have all run as far as they were of use, but which was killed before its study ended."""
+def store_rounds(folder: Path, record: StudyRecord, *, until: int = 10_000, **tps: float) -> RecordStore:
+    """A record whose planned trials have run as far as they were of use, or until one of them, but which was killed before its study ended."""
     store, referee = RecordStore(folder), build_referee(record)
     store.create(record, study_toml="")
     output = (RECORD / "trials" / "0001" / "pgbench.stdout").read_text()
     random = np.random.default_rng(1)
-    for trial in filter(referee.is_left, record.plan.trials):
+    for trial in filter(referee.is_left, record.plan.trials[:until]):
         into = store.begin_trial(trial.number)
         shutil.copy(RECORD / "trials" / "0001" / "pgbench.json", into)
         level = tps[trial.variants[0]] * random.normal(1, 0.03)
@@ -428,9 +428,10 @@ def play(
     record, ui = store.read_record(), Listening()
     assert record.plan.experiment is not None
     referee, taken = build_referee(record), [] if taken is None else taken
+    referee.take_finished(store)
     for data in taken:
         referee.take(data)
-    finished = {data.record.planned.number for data in taken}
+    finished = {one.planned.number for one in store.read_trials()} | {data.record.planned.number for data in taken}
     monkeypatch.setattr(RecordStore, "finished_numbers", lambda _: finished)
     runner = Playing(
         store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
@@ -517,6 +518,46 @@ def test_a_comparison_that_gave_a_variant_up_is_not_finished(tmp_path: Path) -> 
     refused = {"B": ErrorFact(fact="it ended")}
     store.create(msgspec.structs.replace(record, refused_variants=refused), study_toml="")
     assert not are_own_trials_finished(store)
+
+
+ONE_S = {"duration": "1s", "warm_up": "0s"}
+
+
+@pytest.mark.parametrize("until", [1, 2, 4, 5, 6])
+def test_a_round_that_was_interrupted_is_left_out(tmp_path: Path, until: int) -> None:
+    record = build_record("paired", "A", "B", workload=[{"name": "tpcb-like"}], trials=ONE_S)
+    store = store_rounds(tmp_path / "record", record, until=until, A=1000.0, B=1000.0)
+    referee = build_referee(record)
+    referee.take_finished(store)
+    begun = record.plan.trials[until - 1].round
+    left = [trial for trial in record.plan.trials if referee.is_left(trial)]
+    assert left == [trial for trial in record.plan.trials if trial.round > begun]
+    # It is under way again: what is left of the next one follows its first trial.
+    referee.take(build_data(left[0]))
+    assert [trial for trial in record.plan.trials if referee.is_left(trial)][:3] == left[:3]
+
+
+# After both trials of the reference, or after the first trial of the round.
+@pytest.mark.parametrize("until", [11, 10])
+def test_what_was_interrupted_in_its_last_rounds_gets_those_that_a_verdict_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: int
+) -> None:
+    design = {"design": "paired", "extra_rounds": False}
+    record = build_record("paired", "A", "B", workload=[{"name": "tpcb-like"}], trials=ONE_S, experiment=design)
+    four = [step for step in record.plan.steps if step.trial is None or step.trial.round <= 4]
+    record = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, steps=tuple(four)))
+    store = store_rounds(tmp_path / "record", record, until=until, A=1000.0, B=1000.0)
+    assert not are_own_trials_finished(store)
+    taken: list[TrialData] = []
+    referee, said = play(store, monkeypatch, slowness=1.0, taken=taken)
+    assert said[0] == "rounds were interrupted: 1 more round of tpcb-like"
+    assert [data.record.planned.round for data in taken] == [5, 5, 5]
+    assert store.read_record().final_looks == {"tpcb-like": 15}
+    verdict = referee.compare_workload("tpcb-like").questions[0].verdict
+    assert isinstance(verdict.final_look, FinalLook)
+    assert (verdict.n, verdict.final_look.is_made) == (4, True)
+    again, told = play(store, monkeypatch, slowness=1.0, taken=taken)
+    assert (again.find_missing_rounds(), told) == ({}, [])
 
 
 def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(

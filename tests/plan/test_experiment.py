@@ -22,7 +22,7 @@ from pgdyno.plan.experiment import (
     count_least_rounds,
     reference_server,
 )
-from pgdyno.plan.extra_rounds import add_rounds
+from pgdyno.plan.extra_rounds import add_rounds, count_fitting
 from pgdyno.plan.minutes import list_notes
 from pgdyno.plan.order import PILOT_S, draw_orders
 from pgdyno.plan.parts import find_least_rounds
@@ -104,7 +104,8 @@ def test_cold_trials_have_no_warm_up_and_warm_ones_beside_them_have() -> None:
 def test_extra_rounds_are_like_the_planned_ones_of_each_variant() -> None:
     asked = vary({"name": "warm"}, {"name": "cold", "cache": "cold"}, data={"scale": 10})
     planned = plan_study(asked, LARGE)
-    added = add_rounds(planned, {"tpcb-like": ("cold",)}, within_s=300.0)
+    undecided = {"tpcb-like": ("cold",)}
+    added = add_rounds(planned, undecided, rounds=count_fitting(planned, undecided, within_s=300.0))
     extra = added.trials[len(planned.trials) :]
     assert {(trial.variants[0], trial.warm_up_s) for trial in extra} == {("warm", 5.0), ("cold", 0.0)}
     per_round = Counter(trial.round for trial in extra)

@@ -27,9 +27,8 @@ from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_o
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError, RefusedValueError, ShortPoolError
 from pgdyno.plan.experiment import Experiment, is_client_sweep
-from pgdyno.plan.extra_rounds import Pace, add_rounds
-from pgdyno.plan.parts import find_least_rounds
-from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind, count_planned_rounds
+from pgdyno.plan.extra_rounds import Pace, add_rounds, count_fitting
+from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind
 from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.serverlog import ErrorReport, read_serverlog
 from pgdyno.record.store import RecordStore
@@ -43,6 +42,7 @@ from pgdyno.run.measured_load import LostLogError
 from pgdyno.run.trial import TrialOutcome, fact_of
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.variant import DesignKind
+from pgdyno.units import count_things
 
 # Less holds too few rounds for the restoring that it takes.
 _LEAST_REST_S = 20.0
@@ -89,6 +89,7 @@ class TrialRunner:
             PgdynoError: A trial failed twice, and the study cannot go on without it.
             KeyboardInterrupt: The user has stopped it.
         """
+        self._replace_interrupted()
         allowed_s = self._find_allowed_s()
         ends_s = monotonic_s() + allowed_s
         is_over = self._run_wanted(allowed_s)
@@ -114,21 +115,30 @@ class TrialRunner:
         """Plan more rounds for what is open, if the study wants them and one fits; return whether it does."""
         looks = self._sequential.find_due_looks() if self._experiment.extra_rounds else {}
         undecided = {workload: self._sequential.undecided(workload) for workload in looks}
-        plan = add_rounds(self._record.plan, undecided, within_s=within_s / self._pace.find_ratio())
-        more = count_planned_rounds(plan)
-        added = {name: more[name] - count for name, count in count_planned_rounds(self._record.plan).items()}
-        rounds = max(added.values(), default=0)
+        rounds = count_fitting(self._record.plan, undecided, within_s=within_s / self._pace.find_ratio())
         if rounds == 0:
             return False
+        first = len(self._record.plan.trials) + 1
+        plan = add_rounds(self._record.plan, undecided, rounds=rounds)
+        self._set_plan(msgspec.structs.replace(plan, first_extra=plan.first_extra or first))
         # What was left out of an earlier round stays out.
-        planned = len(self._record.plan.trials)
+        self._steps = [one for one in self._steps if one[1].number >= first]
+        self._ui.say(f"minutes are left: {count_things(rounds, 'more round')} of {', '.join(undecided)}")
+        return True
+
+    def _replace_interrupted(self) -> None:
+        """Plan rounds in place of those that an interruption cut in two, where the rest are too few for a verdict."""
+        for workload, rounds in self._sequential.find_missing_rounds().items():
+            undecided = {workload: self._sequential.undecided(workload)}
+            self._set_plan(add_rounds(self._record.plan, undecided, rounds=rounds))
+            self._ui.say(f"rounds were interrupted: {count_things(rounds, 'more round')} of {workload}")
+
+    def _set_plan(self, plan: Plan) -> None:
         self._record = msgspec.structs.replace(self._record, plan=plan)
         self._store.write_record(self._record)
         self._sequential.plan_more(self._record)
         self._stages = {name: msgspec.structs.replace(one, plan=plan) for name, one in self._stages.items()}
-        self._steps = [one for one in list_open_trials(self._store, self._record) if one[1].number > planned]
-        self._ui.say(f"minutes are left: {rounds} more round{'s' * (rounds > 1)} of {', '.join(undecided)}")
-        return True
+        self._steps = list_open_trials(self._store, self._record)
 
     def _run_wanted(self, allowed_s: float) -> bool:
         """Run the trials that are wanted, and return whether the time is over before the last of them."""
@@ -193,8 +203,7 @@ class TrialRunner:
 
     def _can_decide(self, trial: PlannedTrial) -> bool:
         """Return whether the rounds before this trial's are enough for a verdict; a block holds many rounds."""
-        least = find_least_rounds(self._experiment, self._record.plan.workloads)
-        return trial.is_block or trial.round > least
+        return trial.is_block or self._sequential.can_decide(trial.workload)
 
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
         """Run a trial until it succeeds or is given up."""

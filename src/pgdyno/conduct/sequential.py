@@ -54,8 +54,8 @@ class SequentialComparison:
         self._slice_s: dict[str, float] = {}
         self._given_up: set[str] = set(record.refused_variants)
         self._final_looks = dict(record.final_looks or {})
-        self._finished: dict[str, int] = {}
-        self._latest_round: dict[str, int] = {}
+        self._ran: dict[str, dict[int, int]] = {}  # by workload, the round of each finished trial
+        self._before: dict[str, int] = {}  # by workload, the last round that began before this run of pgdyno
         self._undecided: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
         self._review()
 
@@ -64,12 +64,12 @@ class SequentialComparison:
         for trial in store.read_trials():
             if trial.status is TrialStatus.FINISHED:
                 self.take(read_trial_data(store.trial_dir(trial.planned.number), trial))
+        self._before = {workload: max(of.values()) for workload, of in self._ran.items()}
 
     def take(self, data: TrialData) -> None:
         """Take a finished trial."""
         planned = data.record.planned
-        self._finished[planned.workload] = max(planned.number, self._finished.get(planned.workload, 0))
-        self._latest_round[planned.workload] = max(planned.round, self._latest_round.get(planned.workload, 0))
+        self._ran.setdefault(planned.workload, {})[planned.number] = planned.round
         if planned.is_block:
             self._blocks[planned.workload].extend(rounds_of_block(data))
             for (workload, part), rounds in self._part_blocks.items():
@@ -93,20 +93,37 @@ class SequentialComparison:
         self._record = record
 
     def find_due_looks(self) -> dict[str, int]:
-        """Return the final looks that the planned end asks for: the number of each undecided workload's last trial.
+        """Return the final looks that the planned end asks for: the last trial of each undecided workload's last whole round.
 
         A workload that has had its look gets no other, and one that is decided needs none. One with too few rounds keeps
         its look for a resumed study.
         """
         if not self._experiment.final_look:
             return {}
-        rounds = {one.workload: one.rounds for one in self.compare()}
-        least = max(LEAST_TESTED_PAIRS, find_least_rounds(self._experiment, self._record.plan.workloads))
-        return {
-            workload: number
-            for workload, number in self._finished.items()
-            if self._undecided[workload] and workload not in self._final_looks and rounds[workload] >= least
-        }
+        least = max(LEAST_TESTED_PAIRS, self._least_rounds)
+        looks = {}
+        for workload, round_of in self._ran.items():
+            whole = self._list_whole_rounds(workload)
+            if self._undecided[workload] and workload not in self._final_looks and len(whole) >= least:
+                last = round_of[whole[-1].trial]
+                looks[workload] = max(number for number, of in round_of.items() if of == last)
+        return looks
+
+    def find_missing_rounds(self) -> dict[str, int]:
+        """Return how many rounds the plan lacks for a verdict on each undecided workload, because some were interrupted."""
+        if self._experiment.design is DesignKind.SWITCHBACK:
+            return {}
+        missing = {}
+        for workload, undecided in self._undecided.items():
+            left = {one.round for one in self._record.plan.trials if one.workload == workload and self._is_ahead(one)}
+            count = self._least_rounds - len(left) - len(self._list_whole_rounds(workload))
+            if undecided and workload not in self._final_looks and count > 0:
+                missing[workload] = count
+        return missing
+
+    def can_decide(self, workload: str) -> bool:
+        """Return whether the rounds so far are enough for a verdict on a workload."""
+        return len(self._list_whole_rounds(workload)) >= self._least_rounds
 
     def look(self, looks: Mapping[str, int]) -> None:
         """Make final looks: from now on their t-tests count."""
@@ -116,16 +133,8 @@ class SequentialComparison:
     def compare(self, live: Mapping[str, Sequence[Round]] | None = None) -> tuple[Comparison, ...]:
         """Compare the variants on the primary metrics, with the rounds of a block that still runs."""
         primary = {workload.name: primary_metric(workload) for workload in self._record.plan.workloads}
-        rounds = {
-            name: (
-                *blocks,
-                *rounds_of_trials(self._trials[name], cpu_count=self._cpu_count),
-                *(live or {}).get(name, ()),
-            )
-            for name, blocks in self._blocks.items()
-        }
         return compare(
-            rounds,
+            {name: (*self._list_rounds(name), *(live or {}).get(name, ())) for name in self._blocks},
             self._experiment,
             primary=primary,
             metrics=tuple(dict.fromkeys(primary.values())),
@@ -182,10 +191,7 @@ class SequentialComparison:
         if trial.number <= self._final_looks.get(trial.workload, 0):
             # The final look is made: what it did not have must not come to it later.
             return False
-        latest = self._latest_round.get(trial.workload, 0)
-        # The trials of a live round ran together: one that is missing cannot be put beside them later.
-        is_past = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
-        return (trial.is_block or not is_past) and self.wants(trial)
+        return (trial.is_block or self._is_ahead(trial)) and self.wants(trial)
 
     @property
     def is_settled(self) -> bool:
@@ -195,6 +201,32 @@ class SequentialComparison:
     def find_slice_s(self, workload: str) -> float | None:
         """Return the slice length that was asked for, or that an earlier block's pilot chose; None where no pilot ran."""
         return self._experiment.slice_s or self._slice_s.get(workload)
+
+    @property
+    def _least_rounds(self) -> int:
+        return find_least_rounds(self._experiment, self._record.plan.workloads)
+
+    def _is_ahead(self, trial: PlannedTrial) -> bool:
+        """Return whether a trial's round is still to come, or under way in this run of pgdyno."""
+        latest = max(self._ran.get(trial.workload, {}).values(), default=0)
+        # The trials of a live round ran together: one that is missing cannot be put beside them later.
+        is_over = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
+        return not is_over and trial.round > self._before.get(trial.workload, 0)
+
+    def _list_rounds(self, workload: str) -> tuple[Round, ...]:
+        return (
+            *self._blocks[workload],
+            *rounds_of_trials(self._trials[workload], cpu_count=self._cpu_count),
+        )
+
+    def _list_whole_rounds(self, workload: str) -> list[Round]:
+        """Return the rounds that have the reference twice, and every variant that is undecided."""
+        reference, undecided = self._experiment.reference.name, self._undecided[workload]
+        return [
+            one
+            for one in self._list_rounds(workload)
+            if len(one.values.get(reference, ())) == 2 and one.values.keys() >= {*undecided}
+        ]
 
     def _review(self) -> None:
         comparisons, parts = self.compare(), self.compare_parts()
