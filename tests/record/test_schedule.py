@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,12 +18,17 @@ from tests.long_loads import summarise, write_log
 START_US = 1_700_000_000_000_000
 
 
-def pack(folder: Path, *transactions: tuple[int, int, TransactionOutcome]) -> list[LoadLog]:
-    """Each with its end after the start, its latency, and how it ended."""
+def pack(
+    folder: Path,
+    *transactions: tuple[int, int, TransactionOutcome],
+    clients: Sequence[int] | None = None,
+    sampling_rate: float = 1.0,
+) -> list[LoadLog]:
+    """Each with its end after the start, its latency, and how it ended; of these clients, or of one."""
     stamps, latencies, outcomes = (np.array(column) for column in zip(*transactions, strict=True))
     count = len(stamps)
     batch = TransactionBatch(
-        client=np.zeros(count, dtype=np.int64),
+        client=np.array(clients or [0] * count, dtype=np.int64),
         number=np.arange(count, dtype=np.int64),
         latency_us=latencies.astype(np.int64),
         outcome=outcomes.astype(np.uint8),
@@ -29,12 +36,12 @@ def pack(folder: Path, *transactions: tuple[int, int, TransactionOutcome]) -> li
         stamp_us=START_US + stamps.astype(np.int64),
         lag_us=np.zeros(count, dtype=np.int64),
     )
-    write_log(folder, batch, summarise(batch))
+    write_log(folder, batch, msgspec.structs.replace(summarise(batch), sampling_rate=sampling_rate))
     return [LoadLog(folder=folder / "transactions", part=None, behind_s=0.0)]
 
 
 def find_last_s(logs: list[LoadLog]) -> float:
-    (end,) = read_schedule_ends(logs, latency_limit_ms=20.0)
+    (end,) = read_schedule_ends(logs, latency_limit_ms=20.0, clients=1, threads=1)
     assert end.share_ratio == 1.0
     return end.last_epoch_s
 
@@ -47,6 +54,28 @@ def test_a_late_end_is_no_late_start(tmp_path: Path) -> None:
         (2_000_000, 1_000, TransactionOutcome.OK),
     )
     assert find_last_s(logs) == pytest.approx((START_US + 1_999_000) / 1e6, abs=1e-6)
+
+
+@pytest.mark.parametrize("sampling_rate", [1.0, 0.5])
+def test_each_thread_has_a_schedule_of_its_own_at_a_like_share(tmp_path: Path, sampling_rate: float) -> None:
+    """Clients 0 and 1 are of the first thread, 2 and 3 of the second, which has one that took nothing, and 4 of the third, which hangs."""
+    ok, end_us = TransactionOutcome.OK, START_US + 10_000_000
+    logs = pack(
+        tmp_path,
+        (6_000_000, 1_000_000, ok),
+        (9_000_000, 1_000_000, ok),
+        (9_500_000, 100_000, ok),
+        (13_000_000, 6_000_000, ok),
+        clients=[0, 1, 3, 4],
+        sampling_rate=sampling_rate,
+    )
+    ends = read_schedule_ends(logs, latency_limit_ms=20.0, clients=5, threads=3)
+    start_s = START_US / 1e6
+    assert [one.last_epoch_s - start_s for one in ends] == pytest.approx([8.0, 9.4, 7.0], abs=1e-6)
+    assert [one.share_ratio for one in ends] == pytest.approx([1 / 3] * 3)
+    behind = [one.fell_behind_at(end_us / 1e6) for one in ends]
+    # A sample of the log does not tell what a client did last.
+    assert behind == ([False, False, True] if sampling_rate == 1.0 else [True] * 3)
 
 
 def test_what_was_skipped_had_been_scheduled_a_limit_before(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     part_loads: dict[str, tuple[SliceLoad, ...]] = {}
     """Transactions of each slice by part of the load; none of a load without parts."""
     schedule_ends: tuple[ScheduleEnd, ...] = ()
-    """Where the schedule of each pgbench ended, of a trial at a rate that a search chose; none if not all of their logs are whole."""
+    """Where each schedule ended, of a trial at a rate that a search chose; none if not all logs are whole."""
     predictions: tuple[Prediction, ...] = ()
     """Predictions made before the trial ran."""
     pings: Pings | None = None
@@ -266,7 +266,6 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         None if is_loading else attempt(TRANSACTION_LOG, lambda: read_transactions(_list_logs(folder, record)))
     )
     generators = tuple(_read_generator(folder, part, record, attempt) for part in record.generators)
-    limit_ms = None if summary is None or record.planned.rate_tps is None else summary.latency_limit_ms
     return TrialData(
         record=record,
         pgbench=summary,
@@ -298,9 +297,19 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         slice_loads=tuple(one.whole for one in loads),
         part_loads={name: tuple(one.parts[name] for one in loads) for name in (loads[0].parts if loads else ())},
         schedule_ends=()
-        if limit_ms is None
-        else attempt(TRANSACTION_LOG, lambda: read_schedule_ends(_list_logs(folder, record), latency_limit_ms=limit_ms))
-        or (),
+        if summary is None or record.planned.rate_tps is None
+        else attempt(TRANSACTION_LOG, lambda: _read_schedule_ends(folder, record, summary)) or (),
+    )
+
+
+def _read_schedule_ends(folder: Path, record: TrialRecord, summary: PgbenchSummary) -> tuple[ScheduleEnd, ...]:
+    if summary.latency_limit_ms is None:
+        return ()
+    return read_schedule_ends(
+        _list_logs(folder, record),
+        latency_limit_ms=summary.latency_limit_ms,
+        clients=summary.client_count or 1,
+        threads=summary.thread_count or 1,
     )
 
 

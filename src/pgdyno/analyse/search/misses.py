@@ -1,8 +1,8 @@
 """Count how many of a trial's scheduled transactions missed its latency limit, with none left out.
 
 A miss is a transaction that was late, one that pgbench skipped because it was late before it began, one that failed,
-and one that was scheduled but never began because every client was still busy when the load ended. Latency counts from
-the scheduled start. The whole load counts, not only its steady part: transactions at its beginning wait as well.
+and one that was scheduled but never began because every client of its schedule was still busy when the load ended. Latency
+counts from the scheduled start. The whole load counts, not only its steady part: transactions at its beginning wait as well.
 
 The counts are pgbench's own, even if its log is a sample; only the last kind comes from the log. A trial that lacks one
 of the counts is not judged.
@@ -36,7 +36,8 @@ class Misses(msgspec.Struct, frozen=True, kw_only=True):
     """Skipped transactions without those scheduled after the load's end, which a late client skips as well."""
     failed_count: int
     unbegun_count: float
-    """Transactions that were scheduled more than the limit before the end and never began, estimated from the schedule's end."""
+    """Transactions that were scheduled more than the limit before the end and never began, estimated from where schedules ended whose
+    clients were all busy."""
     latency_ms: float | None
     """Latency at the percentile of all scheduled transactions; None with a reason."""
     latency_reason: str | None
@@ -78,12 +79,13 @@ def count_misses(data: TrialData, *, limit_ms: float, percentile: float) -> Miss
         return None
     done, late, skipped, failed = (count or 0 for count in counts)
     end_s = start_s + data.record.planned.duration_s
-    # Each pgbench has a schedule of its own, at its share of the rate.
+    # Each thread of each pgbench has a schedule of its own, at its share of the rate.
     beyond = rate_tps * sum(one.share_ratio * max(0.0, one.last_epoch_s - end_s) for one in ends)
     within = max(0.0, skipped - beyond)
     # Transactions whose limit was not yet over when the load ended may have been in time, so they do not count.
     due_s = end_s - limit_ms / 1000.0
-    unbegun = rate_tps * sum(one.share_ratio * max(0.0, due_s - one.last_epoch_s) for one in ends)
+    behind = [one for one in ends if one.fell_behind_at(end_s)]
+    unbegun = rate_tps * sum(one.share_ratio * max(0.0, due_s - max(start_s, one.last_epoch_s)) for one in behind)
     scheduled = done + within + failed + unbegun
     if not scheduled:
         return None

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from pgdyno.record.generators.merge import merge_transactions, shift_scripts
 from pgdyno.record.generators.part import LoadPart
@@ -13,6 +15,8 @@ from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folder
 from pgdyno.record.transactions.pack import read_packed, read_summary
 from pgdyno.record.transactions.parse import TransactionOutcome
 from pgdyno.record.transactions.summary import TransactionSummary
+
+Ints = NDArray[np.int64]
 
 
 class LoadLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,12 +31,19 @@ class LoadLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the schedule of one pgbench of a load at a rate ended."""
+    """Where a schedule of a load at a rate ended: each thread of each pgbench has one. Times are of the trial's clock."""
 
     last_epoch_s: float
-    """Last scheduled start that it took, in seconds since the Unix epoch, by the trial's clock."""
+    """Last scheduled start that a client took, in seconds since the Unix epoch; 0 if none was taken."""
+    free_epoch_s: float | None
+    """When the first of its clients was done for good, and could have taken the next start; 0 of one that took none. None where
+    the log is a sample, which does not tell."""
     share_ratio: float
     """Its share of the load's rate."""
+
+    def fell_behind_at(self, end_epoch_s: float) -> bool:
+        """Return whether starts may have been due and not taken when the load ended: all its clients were busy, or it is not known."""
+        return self.free_epoch_s is None or self.free_epoch_s >= end_epoch_s
 
 
 def list_logs(folder: Path, transactions: str, *, clock_offset_s: float) -> tuple[LoadLog, ...]:
@@ -89,43 +100,73 @@ def read_own_transactions(folder: Path) -> TransactionSummary:
     return summary
 
 
-def read_schedule_ends(logs: Sequence[LoadLog], *, latency_limit_ms: float) -> tuple[ScheduleEnd, ...]:
-    """Return where the schedule of each pgbench of a load ended.
+def read_schedule_ends(
+    logs: Sequence[LoadLog], *, latency_limit_ms: float, clients: int, threads: int
+) -> tuple[ScheduleEnd, ...]:
+    """Return where each schedule of a load ended: those of the threads of all its pgbenches.
 
-    With `--rate`, pgbench takes the next scheduled start when a client is free. Starts for which no client was free
-    before the load ended appear neither in its counts nor in its log. Only the last one that it took shows how many are
-    missing, which distinguishes a load that fell behind from one that was slow now and then.
+    With `--rate`, a client of a thread takes the thread's next scheduled start when it is free. Starts for which no client was free
+    before the load ended appear neither in pgbench's counts nor in its log. Only the last one that was taken shows how many are
+    missing, which distinguishes a load that fell behind from one that was slow now and then. Where a client was free, none is.
 
     Args:
         logs: Of a trial that ran with a rate and a latency limit.
         latency_limit_ms: A skipped transaction was scheduled at least this long before its stamp.
+        clients: Of the load.
+        threads: Of the load. Those of one of several pgbenches are known of its part.
 
     Raises:
         OSError: The transactions or their summary cannot be read.
         ValueError: They are damaged, the log's reader did not come to its end, or there are none.
     """
-    clients = [1 if log.part is None else log.part.clients for log in logs]
+    sizes = [(clients, threads) if log.part is None else (log.part.clients, log.part.threads) for log in logs]
+    total = sum(count for count, _ in sizes)
     return tuple(
-        ScheduleEnd(
-            last_epoch_s=_find_last_scheduled_s(log.folder, latency_limit_ms) + log.behind_s,
-            share_ratio=count / sum(clients),
-        )
-        for log, count in zip(logs, clients, strict=True)
+        end
+        for log, (count, of_threads) in zip(logs, sizes, strict=True)
+        for end in _read_ends(log, latency_limit_ms, _deal_clients(count, of_threads), share_ratio=count / total)
     )
 
 
-def _find_last_scheduled_s(folder: Path, latency_limit_ms: float) -> float:
-    summary = read_summary(folder)
+def _deal_clients(clients: int, threads: int) -> Ints:
+    """Return the thread of each client. Source: main() in src/bin/pgbench/pgbench.c, the same in 15 to 18."""
+    threads, dealt = min(threads, clients), 0
+    thread_of = np.zeros(clients, dtype=np.int64)
+    for thread in range(threads):
+        count = (clients - dealt + threads - thread - 1) // (threads - thread)
+        thread_of[dealt : dealt + count] = thread
+        dealt += count
+    return thread_of
+
+
+def _read_ends(log: LoadLog, latency_limit_ms: float, thread_of: Ints, *, share_ratio: float) -> list[ScheduleEnd]:
+    """Read where the schedules of one pgbench ended, whose threads share its rate alike, however many clients they have."""
+    summary = read_summary(log.folder)
     logged_count = summary.ok_count + summary.failed_count + summary.skipped_count
-    packed_count = last_us = 0
-    for batch in read_packed(folder):
+    threads, packed_count = int(thread_of[-1]) + 1, 0
+    last_us, done_us = np.zeros(threads, dtype=np.int64), np.zeros_like(thread_of)
+    for batch in read_packed(log.folder):
         packed_count += len(batch)
         skipped = batch.outcome == TransactionOutcome.SKIPPED
         scheduled_us = batch.stamp_us - batch.latency_us
         scheduled_us[skipped] -= round(latency_limit_ms * 1000)
-        last_us = max(last_us, int(scheduled_us.max(initial=0)))
+        client = np.minimum(batch.client, len(thread_of) - 1)
+        np.maximum.at(last_us, thread_of[client], scheduled_us)
+        np.maximum.at(done_us, client, batch.stamp_us)
     if packed_count < logged_count:
-        raise ValueError(f"{folder} has {packed_count} of the {logged_count} transactions that were logged")
-    if not last_us:
+        raise ValueError(f"{log.folder} has {packed_count} of the {logged_count} transactions that were logged")
+    if not packed_count:
         raise ValueError("no transaction was logged")
-    return last_us / 1e6
+    free_us = [int(done_us[thread_of == thread].min()) for thread in range(threads)]
+    return [
+        ScheduleEnd(
+            last_epoch_s=_put_on_clock(last, log),
+            free_epoch_s=_put_on_clock(free, log) if summary.sampling_rate == 1.0 else None,
+            share_ratio=share_ratio / threads,
+        )
+        for last, free in zip(last_us.tolist(), free_us, strict=True)
+    ]
+
+
+def _put_on_clock(stamp_us: int, log: LoadLog) -> float:
+    return stamp_us / 1e6 + log.behind_s if stamp_us else 0.0
