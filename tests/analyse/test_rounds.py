@@ -188,9 +188,46 @@ def build_trial(number: int, variant: str, *, round_number: int = 1, tps: float 
 def test_a_trials_figures() -> None:
     trials = [build_trial(2, "B"), build_trial(1, "A"), build_trial(3, "A")]
     (only,) = rounds_of_trials(trials, cpu_count=2.0)
-    assert (only.trial, only.at_s, only.length_s) == (1, 70.0, 45.0)
+    assert (only.trial, only.at_s, only.length_s) == (1, 70.0, 60.0)
     assert only.values["B"] == ({"tps": 1000.0, "latency_p50_ms": 2.0, "wal_bytes": 600.0, "cpu_ms": 1.0},)
     assert {variant: len(of) for variant, of in only.values.items()} == {"A": 2, "B": 1}
+
+
+def find_length_s(*records: dict[str, float | None]) -> float:
+    """The seconds of a round of trials with these changes."""
+    trials = [build_trial(number, variant) for number, variant in enumerate("ABA", start=1)]
+    changed = [
+        msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, **values))
+        for trial, values in zip(trials, records, strict=True)
+    ]
+    (only,) = rounds_of_trials(changed, cpu_count=2.0)
+    return only.length_s
+
+
+def test_a_round_lasts_as_long_as_the_work_of_its_trials() -> None:
+    works = [{"began_monotonic_s": begin, "ended_monotonic_s": end} for begin, end in ((13, 33), (33, 53), (53, 76))]
+    assert find_length_s(*works) == 63.0
+    together = [{**one, "slice_s": 0.5} for one in works]
+    assert find_length_s(*together) == 63.0
+
+
+@pytest.mark.parametrize(
+    ("starts_s", "slice_s", "length_s"),
+    [
+        ((20.0, 40.0, 70.0), None, 75.0),
+        # The last one ran after the machine was started again.
+        ((500.0, 520.0, 30.0), None, 60.0),
+        ((20.0, 20.5, 21.0), 0.5, 11.0 + 3 * 5.0),
+    ],
+)
+def test_of_older_trials_the_distance_of_loads_is_known(
+    starts_s: tuple[float, ...], slice_s: float | None, length_s: float
+) -> None:
+    loads = [
+        {"load_start_monotonic_s": start_s, "load_end_monotonic_s": start_s + 10.0, "slice_s": slice_s}
+        for start_s in starts_s
+    ]
+    assert find_length_s(*loads) == pytest.approx(length_s)
 
 
 def test_a_trial_in_which_nothing_ended_is_no_gap() -> None:

@@ -134,6 +134,9 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
         ChartKind.WAL,
     } <= set(analysed.charts)
     took_s = (data.record.load_end_monotonic_s or 0) - (data.record.load_start_monotonic_s or 0)
+    # Restoring, starting and ending the server are work, too.
+    assert data.record.work_s is not None
+    assert data.record.work_s > data.record.restore_s + data.record.planned.warm_up_s + took_s
     assert took_s >= 3
     assert all(-0.5 <= t <= took_s + 1.5 for series in analysed.charts.values() for line in series for t in line.t_s)
     busy = analysed.shares["cpu_busy_ratio"]

@@ -259,6 +259,10 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The pgbenches of the measured load, if it came from load hosts or in parts; times of the trial are then while all of them ran."""
     plans: tuple[StatementPlan, ...] | None = None
     """The plans of the load's statements after the measured load; None in studies that compare nothing, and in older records."""
+    began_monotonic_s: float | None = None
+    """When its work began, before the data were restored; of trials that ran together, that of all. None in older records."""
+    ended_monotonic_s: float | None = None
+    """When its work ended, with the server's end; None in older records."""
 
     @property
     def changed_settings(self) -> tuple[SettingFact, ...]:
@@ -301,6 +305,12 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Duration of the measured load; None if its start or end is not recorded."""
         start_s, end_s = self.load_start_monotonic_s, self.load_end_monotonic_s
         return None if start_s is None or end_s is None or end_s <= start_s else end_s - start_s
+
+    @property
+    def work_s(self) -> float | None:
+        """Duration of all its work, from restoring to the server's end; None in older records."""
+        begin_s, end_s = self.began_monotonic_s, self.ended_monotonic_s
+        return None if begin_s is None or end_s is None else end_s - begin_s
 
     def growth(self, name: str) -> float | None:
         """Return the growth of a counter over the measured load; None if it was not read before or after it, or was reset."""

@@ -24,7 +24,7 @@ from pgdyno.record.types import ErrorFact, Gap, TrialRecord, TrialStatus
 from pgdyno.run import statements
 from pgdyno.run.change.changes import UndoOutcome
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
-from pgdyno.run.host.clock import wall_clock_offset_s
+from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.load_division import divide_load, read_counters, warm_readers
 from pgdyno.run.measured_failover import measure_failover
@@ -276,4 +276,6 @@ def _make_record(trial: PlannedTrial, seen: Observed, error: PgdynoError | None)
         generators=() if seen.load is None else seen.load.parts,
         slice_s=None if seen.switchback is None else seen.switchback.slice_s,
         washout_s=None if seen.switchback is None else seen.switchback.washout_s,
+        began_monotonic_s=seen.began_monotonic_s,
+        ended_monotonic_s=monotonic_s(),
     )

@@ -14,6 +14,7 @@ from pgdyno.record.failover import FailoverRecord
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts, StatementsLook
 from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
+from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.generator import InitOutcome, LoadGenerator, LoadOutcome
 from pgdyno.run.switchback import Switchback
@@ -64,6 +65,7 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
 class Observed(msgspec.Struct):
     """The observations of a trial so far. They become the trial's record, however the trial ends."""
 
+    began_monotonic_s: float = msgspec.field(default_factory=monotonic_s)
     restore_s: float = 0.0
     log_sampling_rate: float = 1.0
     settings: tuple[SettingFact, ...] = ()

@@ -28,7 +28,7 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.transactions.histogram import RESOLUTION_RATIO
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TrialData
-from pgdyno.record.types import TrialStatus
+from pgdyno.record.types import TrialRecord, TrialStatus
 
 # Quantile of each percentile, and the transactions in the median slice of a block below which it rests on too few of them.
 _PERCENTILES = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
@@ -114,7 +114,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None
     percentiles = _list_supported(finished)
     values_of = [_values_of_trial(one, percentiles, cpu_count) for one in finished]
     seen = _leave_out_zeros(_leave_out_short_steps(values_of))
-    rounds = []
+    rounds, between_s = [], _find_between_s([one.record for one in finished])
     for _, group in itertools.groupby(zip(finished, seen, strict=True), key=lambda each: each[0].record.planned.round):
         pairs = list(group)
         members = [one for one, _ in pairs]
@@ -126,7 +126,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None
             Round(
                 trial=members[0].record.planned.number,
                 at_s=members[-1].record.load_end_monotonic_s or 0.0,
-                length_s=_length_s(members),
+                length_s=_length_s([one.record for one in members], between_s),
                 values=values,
                 # Percentiles of slices come from the transactions themselves, others from histograms.
                 rounding=_SLICE_ROUNDING if members[0].record.is_in_slices else _TRIAL_ROUNDING,
@@ -234,9 +234,33 @@ def _leave_out_zeros(seen: Sequence[Mapping[str, float]]) -> list[Values]:
     return [{name: value for name, value in values.items() if value > 0 and name not in often_zero} for values in seen]
 
 
-def _length_s(trials: Sequence[TrialAnalysis]) -> float:
-    """Return the seconds that trials took with restoring and warming up; loads of a live round run at the same time."""
-    records = [trial.record for trial in trials]
+def _find_between_s(records: Sequence[TrialRecord]) -> float | None:
+    """Return the median seconds from the start of a load to that of the next of its round; None where they ran together or alone."""
+    steps_s = [
+        two.load_start_monotonic_s - one.load_start_monotonic_s
+        for one, two in itertools.pairwise(records)
+        if one.planned.round == two.planned.round and not one.is_in_slices
+        if one.load_start_monotonic_s is not None and two.load_start_monotonic_s is not None
+    ]
+    # The clock of another boot may be behind.
+    ahead_s = [step_s for step_s in steps_s if step_s > 0]
+    return float(np.median(ahead_s)) if ahead_s else None
+
+
+def _length_s(records: Sequence[TrialRecord], between_s: float | None) -> float:
+    """Return the seconds of a round with everything that its trials took.
+
+    Args:
+        records: Of its trials.
+        between_s: As `_find_between_s` returns it, for trials of older records: how long one took is not in them.
+    """
+    begins_s = [one.began_monotonic_s for one in records if one.began_monotonic_s is not None]
+    ends_s = [one.ended_monotonic_s for one in records if one.ended_monotonic_s is not None]
+    if len(begins_s) == len(ends_s) == len(records):
+        return max(ends_s) - min(begins_s)
+    if between_s is not None:
+        return between_s * len(records)
+    # Loads of a live round run at the same time.
     loads = sorted((one.load_start_monotonic_s or 0.0, one.load_end_monotonic_s or 0.0) for one in records)
     loads_s, until_s = 0.0, 0.0
     for start_s, end_s in loads:

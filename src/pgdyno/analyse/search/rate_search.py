@@ -58,7 +58,7 @@ class RateSearch(msgspec.Struct, frozen=True, kw_only=True):
     uncounted: tuple[int, ...]
     """Numbers of the trials at a rate whose misses are unknown."""
     trial_s: float | None
-    """Duration of a trial with restore and warm-up; None before the first."""
+    """Duration of a trial with all its work; None before the first."""
 
     @property
     def is_settled(self) -> bool:
@@ -115,9 +115,9 @@ class WorkloadSearch:
         if misses is None:
             self._uncounted.append(planned.number)
             return
-        self.add_misses(
-            misses, number=planned.number, length_s=data.record.restore_s + planned.warm_up_s + planned.duration_s
-        )
+        # Older records have no more than this of it.
+        known_s = data.record.restore_s + planned.warm_up_s + planned.duration_s
+        self.add_misses(misses, number=planned.number, length_s=data.record.work_s or known_s)
 
     def add_capacity(self, tps: float | None) -> None:
         """Add the TPS of a closed-loop trial; None if it has none."""
