@@ -45,6 +45,23 @@ def test_rounding_changes_no_pair_by_more_than_its_bound() -> None:
     assert bucket.find_change(0.02) == pytest.approx(0.025, rel=0.02)
 
 
+def test_figures_whose_values_are_rounded_alike_have_an_interval() -> None:
+    """As wide as that of values which are spread evenly over a step of 10 ms; that of a metric without rounding has no width."""
+    rounds = build_rounds("init_vacuum_s", A=[(0.25, 0.25)] * 4, B=[0.25] * 4)
+    seen = {}
+    for name, rounding in (("rounded", {"init_vacuum_s": STEP_S}), ("exact", {})):
+        of = [msgspec.structs.replace(one, rounding=rounding) for one in rounds]
+        (comparison,) = compare(
+            {"w": of}, build_experiment("A", "B"), primary={"w": "init_vacuum_s"}, metrics=("init_vacuum_s",)
+        )
+        seen[name] = [one.estimates["init_vacuum_s"] for one in comparison.figures]
+    half = 3.182 * 0.01 / 0.25 / math.sqrt(12) / math.sqrt(4)
+    for estimate in seen["rounded"]:
+        assert estimate.low == pytest.approx(0.25 * math.exp(-half), rel=1e-3)
+        assert estimate.high == pytest.approx(0.25 * math.exp(half), rel=1e-3)
+    assert all((one.low, one.high) == (0.25, 0.25) for one in seen["exact"])
+
+
 def test_values_come_with_their_rounding() -> None:
     slices = rounds_of_slices(*build_block(1), trial=1, sampling_rate=1.0)[0].rounding
     assert slices["latency_p50_ms"] == Rounding(step=0.001)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from pgdyno.analyse.throughput import (
     truncation_point,
 )
 from pgdyno.analyse.trial.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
-from pgdyno.record.transactions.histogram import LatencyHistogram
+from pgdyno.record.transactions.histogram import RESOLUTION_RATIO, LatencyHistogram
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.transactions.tally import TransactionTally
@@ -268,6 +269,19 @@ def test_latencies_over_trials_rest_on_the_trials_that_have_them() -> None:
     assert found["p99.9"].value == pytest.approx(20, rel=0.01)
     assert found["max"].value == pytest.approx((5 * 20 * 20) ** (1 / 3), rel=0.01)
     assert found["mean"].low is not None
+
+
+@pytest.mark.parametrize(("latency_us", "step_ratio"), [(51, 1 / 51), (20_000, RESOLUTION_RATIO)])
+def test_percentiles_that_are_rounded_alike_have_an_interval(latency_us: int, step_ratio: float) -> None:
+    """By pgbench's whole microseconds, or by the buckets of histograms. The maximum is in no bucket."""
+    alike = histogram_of(np.full(5000, latency_us))
+    found = estimate_latencies([measure_percentiles(alike)] * 3, [measure_mean_ms(alike)] * 3)
+    for name, ratio in (("p50", step_ratio), ("p99", step_ratio), ("max", 1 / latency_us)):
+        low, high = found[name].low, found[name].high
+        assert low is not None
+        assert high is not None
+        # Student's quantile of two degrees of freedom.
+        assert math.log(high / low) / 2 == pytest.approx(4.303 * ratio / math.sqrt(12) / math.sqrt(3), rel=0.01)
 
 
 def test_transactions_faster_than_an_answer_can_be_are_told() -> None:

@@ -313,5 +313,10 @@ def _figures(rounds: Sequence[Round], variant: str, metrics: Sequence[str]) -> V
         # A round is one observation, even of the reference, which ran twice in it.
         values = [math.exp(sum(map(math.log, each)) / len(each)) for each in seen if each]
         if values:
-            estimates[metric] = estimate_geometric_mean(values, unit=find_metric(metric).unit)
+            steps = [one.rounding[metric] for one in rounds if metric in one.rounding]
+            estimates[metric] = estimate_geometric_mean(
+                values,
+                unit=find_metric(metric).unit,
+                resolution_ratio=max((step.find_step_ratio(min(values)) for step in steps), default=0.0),
+            )
     return VariantFigures(variant=variant, estimates=estimates)

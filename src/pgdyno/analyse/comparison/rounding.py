@@ -25,9 +25,13 @@ class Rounding(msgspec.Struct, frozen=True, kw_only=True):
     step: float
     ratio: float = 0.0
 
+    def find_step_ratio(self, value: float) -> float:
+        """Return the step at a value as a share of it."""
+        return max(self.step / value, self.ratio)
+
     def find_change(self, value: float) -> float:
         """Return the most by which rounding can have changed the logarithm of a value: half a step."""
-        return -math.log1p(-min(max(self.step / value, self.ratio), 1.0) / 2)
+        return -math.log1p(-min(self.find_step_ratio(value), 1.0) / 2)
 
 
 def find_pair_change(rounding: Rounding | None, *sides: Sequence[float]) -> float:

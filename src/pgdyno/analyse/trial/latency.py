@@ -18,6 +18,9 @@ from pgdyno.record.transactions.histogram import RESOLUTION_RATIO, LatencyHistog
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 """Quantile of each percentile, by its name in reports."""
 
+# pgbench logs whole microseconds.
+_LOG_STEP_MS = 0.001
+
 
 def measure_percentiles(latency: LatencyHistogram) -> tuple[Percentile, ...]:
     """Measure the percentiles of one trial, in the order of PERCENTILES; None with a reason if it has too few transactions.
@@ -57,9 +60,9 @@ def estimate_latencies(
     for name in PERCENTILES:
         of_trials = [next(p for p in trial if p.name == name) for trial in percentiles]
         missing = next((p.reason for p in of_trials if p.reason is not None), "no number")
-        # The maximum is exact.
-        step = 0.0 if name == "max" else RESOLUTION_RATIO
-        estimates[name] = estimate_over_trials(
-            [p.value_ms for p in of_trials], unit="ms", missing=missing, resolution_ratio=step, rounds=rounds
-        )
+        values = [p.value_ms for p in of_trials]
+        # The maximum is of no histogram, and exact but for the step of pgbench's log.
+        ratio = 0.0 if name == "max" else RESOLUTION_RATIO
+        step = max(ratio, _LOG_STEP_MS / min(filter(None, values), default=_LOG_STEP_MS))
+        estimates[name] = estimate_over_trials(values, unit="ms", missing=missing, resolution_ratio=step, rounds=rounds)
     return estimates
