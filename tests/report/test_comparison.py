@@ -227,6 +227,15 @@ def test_noise_that_is_told_apart_is_an_alarm_in_every_form() -> None:
     assert describe_noise(calm)[1].startswith("No difference was found, as expected")
 
 
+def test_rounds_that_were_added_are_told_with_what_decided_how_many() -> None:
+    report = build_paired()
+    assert "followed before their final look" not in " ".join(describe_method(report))
+    plan = msgspec.structs.replace(report.record.plan, first_extra=report.record.plan.trials[-1].number)
+    record = msgspec.structs.replace(report.record, plan=plan)
+    words = " ".join(describe_method(msgspec.structs.replace(report, record=record)))
+    assert "1 more round followed before their final look. No result of a workload decided its own number;" in words
+
+
 def test_the_method_names_design_slices_and_error_rate() -> None:
     words = " ".join(describe_method(build_switchback()))
     for expected in (

@@ -143,7 +143,7 @@ def test_clients_in_two_modes_have_a_curve_for_each_and_verdicts_on_like_loads_a
     report = build_crossed()
     (answers,) = answer_study(report)
     best, *curves = answers.curve
-    assert re.fullmatch(r"Highest TPS measured: [\d,]+ \[.*\] with mode=prepared and 32 clients\.", best), best
+    assert re.fullmatch(r"Highest TPS of the 8 loads measured: [\d,]+, with mode=prepared and 32 clients\.", best), best
     assert [words.partition(":")[0] for words in curves] == ["mode=simple", "mode=prepared"]
     assert all("Status by number of clients: 1 linear" in words for words in curves)
     assert [one.variant.name for one in answers.answers] == ["mode=prepared, clients=1"]
@@ -168,7 +168,7 @@ def test_clients_in_two_modes_have_a_curve_for_each_and_verdicts_on_like_loads_a
 def test_a_journal_tells_of_clients_in_two_modes_what_was_best() -> None:
     kept = parse_kept(render_json(build_crossed()))
     (words,) = describe_answers(kept)
-    assert words.startswith("select-only: Highest TPS measured:")
+    assert words.startswith("select-only: Highest TPS of the 8 loads measured:")
     assert not list_gains(kept)
 
 

@@ -9,8 +9,9 @@ The test takes the results for exchangeable: what drifts for weeks, such as a ne
 
 The split that is found is the one at which the difference seems largest, and small changes are found where chance adds to them.
 A change's interval allows for both: it is Student's for this split alone, at the level at which its t-test is as strict as the
-search, so that it excludes 0 as the search does. It takes the spread for the same on both sides. Its rate is measured in
-docs/how-we-know.md.
+search. It takes the spread for the same on both sides. Its rate is measured in docs/how-we-know.md. A change without others
+excludes 0 as the search does. Beside others, the interval rests on the results between them and not on all that were searched: it
+reaches 0 for about one change in a hundred.
 
 Sources: Worsley 1979, "On the likelihood ratio test for a shift in location of normal populations",
 doi:10.2307/2286338; Matteson & James 2014, "A nonparametric approach for multiple change point analysis",
