@@ -9,7 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_full_page_images
+from pgdyno.analyse.models.checkpoints import (
+    find_checkpoint_distance_bytes,
+    predict_full_page_images,
+    predict_images_of_cycles,
+)
 from pgdyno.analyse.models.commits import (
     RowLocks,
     add_flush_cpu,
@@ -311,6 +315,19 @@ def test_images_are_the_pages_touched() -> None:
     assert predict_full_page_images(updates_count=7000, pages_count=5000) == pytest.approx(touched, rel=0.01)
     assert predict_full_page_images(updates_count=1, pages_count=1e9) == pytest.approx(1)
     assert predict_full_page_images(updates_count=9, pages_count=1) == 1
+
+
+@pytest.mark.parametrize("cycles", [0.3, 1.0, 1.5, 4.0, 9.3])
+def test_images_are_the_pages_touched_after_each_checkpoint(cycles: float) -> None:
+    draw, touched, images = random.Random(1), set[int](), 0
+    for number in range(20_000):
+        if number and int(number * cycles / 20_000) > int((number - 1) * cycles / 20_000):
+            touched.clear()
+        page = draw.randrange(5000)
+        images += page not in touched
+        touched.add(page)
+    predicted = predict_images_of_cycles(updates_count=20_000, pages_count=5000, cycles=cycles)
+    assert predicted == pytest.approx(images, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from pgdyno.analyse.disk.commits import delays_flushes, waits_for_flushes
 from pgdyno.analyse.disk.demand import DiskLimits
-from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_full_page_images
+from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_images_of_cycles
 from pgdyno.analyse.models.commits import list_pgbench_row_locks, predict_commit_tps, subtract_row_waits, unflushed_tps
 from pgdyno.analyse.models.reads import PageClass, predict_early_reads, predict_reads
 from pgdyno.plan.plan import PlannedWorkload
@@ -227,51 +228,66 @@ def _predict_images(before: PredictionBasis, relations: Mapping[str, int]) -> Pr
     if before.earlier is None or not updates or not _setting(before, "full_page_writes"):
         return None
     pages = (float(relations[_TABLE]), _count_leaves(relations[_KEY]))
-    images = sum(predict_full_page_images(updates_count=updates, pages_count=one) for one in pages)
+    between, wal_bytes = _find_checkpoints(before.earlier, before), before.earlier.record.growth("wal_bytes")
+    cycles = max(1.0, (wal_bytes or 0.0) / between.distance_bytes)
+    images = sum(predict_images_of_cycles(updates_count=updates, pages_count=one, cycles=cycles) for one in pages)
+    inputs = [
+        _pages(_TABLE, pages[0]),
+        _pages(f"leaves of {_KEY}", pages[1]),
+        _from_earlier("transactions", updates, "count", before.earlier),
+    ]
+    if cycles > 1.0 and wal_bytes is not None:
+        inputs += [_from_earlier("WAL", wal_bytes, "bytes", before.earlier), *between.inputs]
     return Prediction(
         name=IMAGES,
         value=images / updates,
         low=None,
         high=None,
         unit="count",
-        model="pages of table and key touched at least once since the checkpoint before the load",
-        inputs=(
-            _pages(_TABLE, pages[0]),
-            _pages(f"leaves of {_KEY}", pages[1]),
-            _from_earlier("transactions", updates, "count", before.earlier),
-        ),
+        model="pages of table and key touched at least once since a checkpoint: the one before the load, and those that its WAL causes",
+        inputs=tuple(inputs),
     )
+
+
+class _Checkpoints(NamedTuple):
+    distance_bytes: int
+    """WAL between two of them that WAL causes."""
+    inputs: tuple[PredictionInput, ...]
+
+
+def _find_checkpoints(earlier: TrialData, before: PredictionBasis) -> _Checkpoints:
+    """Find how much WAL causes a checkpoint. initdb sets max_wal_size, too, which only a server that ran shows."""
+    settings = {**before.settings, **earlier.record.values}
+    target, max_wal_mb = (
+        read_number(settings, name, major=before.version_major)
+        for name in ("checkpoint_completion_target", "max_wal_size")
+    )
+    max_wal_bytes = int(max_wal_mb * 1024**2)
+    distance_bytes = find_checkpoint_distance_bytes(
+        max_wal_size_bytes=max_wal_bytes, completion_target=target, segment_bytes=earlier.record.wal_segment_bytes
+    )
+    inputs = (
+        PredictionInput(name="max_wal_size", value=float(max_wal_bytes), unit="bytes", how="settings"),
+        PredictionInput(name="checkpoint_completion_target", value=target, unit="ratio", how="settings"),
+    )
+    return _Checkpoints(distance_bytes, inputs)
 
 
 def _predict_distance(before: PredictionBasis) -> Prediction | None:
     """Predict the WAL between checkpoints; None if an earlier trial wrote less WAL, because no such checkpoint will occur."""
     if before.earlier is None:
         return None
-    record = before.earlier.record
-    wal_bytes = record.growth("wal_bytes")
-    # initdb sets max_wal_size, too, which only a server that ran shows.
-    settings = {**before.settings, **record.values}
-    target, max_wal_mb = (
-        read_number(settings, name, major=before.version_major)
-        for name in ("checkpoint_completion_target", "max_wal_size")
-    )
-    max_wal_bytes = int(max_wal_mb * 1024**2)
-    distance = find_checkpoint_distance_bytes(
-        max_wal_size_bytes=max_wal_bytes, completion_target=target, segment_bytes=record.wal_segment_bytes
-    )
-    if wal_bytes is None or wal_bytes < distance:
+    between, wal_bytes = _find_checkpoints(before.earlier, before), before.earlier.record.growth("wal_bytes")
+    if wal_bytes is None or wal_bytes < between.distance_bytes:
         return None
     return Prediction(
         name=DISTANCE,
-        value=float(distance),
+        value=float(between.distance_bytes),
         low=None,
         high=None,
         unit="bytes",
         model="max_wal_size / (1 + checkpoint_completion_target), in whole segments",
-        inputs=(
-            PredictionInput(name="max_wal_size", value=float(max_wal_bytes), unit="bytes", how="settings"),
-            PredictionInput(name="checkpoint_completion_target", value=target, unit="ratio", how="settings"),
-        ),
+        inputs=between.inputs,
     )
 
 

@@ -23,6 +23,22 @@ def predict_full_page_images(*, updates_count: float, pages_count: float) -> flo
     return -pages_count * math.expm1(updates_count * math.log1p(-1.0 / pages_count))
 
 
+def predict_images_of_cycles(*, updates_count: float, pages_count: float, cycles: float) -> float:
+    """Predict the full-page images of random updates over several checkpoints, from the first one on.
+
+    Args:
+        updates_count: Of all of them.
+        pages_count: Pages that they touch.
+        cycles: How often the WAL between two checkpoints is written, at least once; the last time perhaps in part.
+    """
+    whole, of_cycle = math.floor(max(cycles, 1.0)), updates_count / max(cycles, 1.0)
+    images, rest = (
+        predict_full_page_images(updates_count=count, pages_count=pages_count)
+        for count in (of_cycle, max(0.0, updates_count - whole * of_cycle))
+    )
+    return whole * images + rest
+
+
 def find_checkpoint_distance_bytes(*, max_wal_size_bytes: float, completion_target: float, segment_bytes: int) -> int:
     """Compute the WAL from one checkpoint's start to the next one's, if WAL and not time triggers them.
 
