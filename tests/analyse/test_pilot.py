@@ -11,7 +11,15 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import signal
 
-from pgdyno.analyse.comparison.pilot import CANDIDATES_S, PILOT_SLICE_S, PILOT_SLICES, choose_slice
+from pgdyno.analyse.comparison.pilot import (
+    CANDIDATES_S,
+    PILOT_SLICE_S,
+    PILOT_SLICES,
+    choose_from_slices,
+    choose_slice,
+)
+from pgdyno.plan.order import PILOT_S
+from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 
 Floats = NDArray[np.float64]
 LOST_S = 0.06
@@ -153,6 +161,30 @@ def test_a_slice_holds_enough_for_its_percentiles() -> None:
 def test_more_is_lost_than_counts_in_no_slice() -> None:
     for lost_s in (0.05, 0.13, 0.3, 0.6, 1.2):
         assert choose_slice([5000.0] * PILOT_SLICES, lost_s=lost_s).slice_s >= 2 * lost_s
+
+
+@pytest.mark.parametrize("length_s", [0.25, 0.26, 0.5])
+def test_slices_that_ran_until_the_choice_was_made_do_not_change_it(length_s: float) -> None:
+    count = math.ceil(PILOT_S / length_s)
+    slices = [
+        Slice(
+            phase=SlicePhase.PILOT,
+            round=1 + position // 3,
+            position=position % 3,
+            variant="A",
+            begin_monotonic_s=100.0 + length_s * position,
+            settled_monotonic_s=100.0 + length_s * position + LOST_S,
+            end_monotonic_s=100.0 + length_s * (position + 1),
+            counts={},
+        )
+        for position in range(count + 6)
+    ]
+    counts = [int(x) for x in np.random.default_rng(1).normal(1000, 100, count)] + [10] * 6
+    loads = [SliceLoad(ok_count=n, latency_us=np.full(n, 900), end_s=np.ones(n)) for n in counts]
+    assert choose_from_slices(slices, loads[: count - 1]) is None
+    chosen = choose_from_slices(slices[:count], loads[:count])
+    assert chosen is not None
+    assert choose_from_slices(slices, loads) == chosen
 
 
 def test_a_pilot_that_was_cut_short_or_stalled_still_chooses() -> None:

@@ -202,8 +202,13 @@ def _gather_rounds(
 
 def _find_pilots(blocks: Sequence[TrialData]) -> dict[str, SliceChoice]:
     """Return what the pilot of each workload chose; no entry where the slice length was given."""
-    chosen = [(data.record.planned.workload, choose_from_slices(data.slices, data.slice_loads)) for data in blocks]
-    return {name: choice for name, choice in chosen if choice is not None}
+    chosen = [(data.record, choose_from_slices(data.slices, data.slice_loads)) for data in blocks]
+    # Earlier versions could choose by more slices than it takes, and so another length.
+    return {
+        record.planned.workload: choice
+        for record, choice in chosen
+        if choice is not None and choice.slice_s == record.slice_s
+    }
 
 
 def _list_loads(record: StudyRecord) -> Iterator[tuple[str, PlannedWorkload, tuple[str, ...]]]:

@@ -48,14 +48,19 @@ class SliceChoice(msgspec.Struct, frozen=True, kw_only=True):
 def choose_from_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> SliceChoice | None:
     """Choose a slice length from the pilot slices at the beginning of a block; None while there are too few of them.
 
+    It looks at no more of them than it takes: those that ran until the choice was made are in the record, too.
+
     Args:
         slices: Slices of the block, in their order.
         loads: The transactions of each slice, as far as they are known.
     """
-    seen = [(s, load) for s, load in zip(slices, loads, strict=False) if s.phase is SlicePhase.PILOT][:PILOT_SLICES]
+    pilot = [(s, load) for s, load in zip(slices, loads, strict=False) if s.phase is SlicePhase.PILOT][:PILOT_SLICES]
     # The slices of a slow load take longer, and the pilot must leave time for the block's rounds.
-    if not seen or (len(seen) < PILOT_SLICES and seen[-1][0].end_monotonic_s - seen[0][0].begin_monotonic_s < PILOT_S):
+    until_s = pilot[0][0].begin_monotonic_s + PILOT_S if pilot else math.inf
+    lasted = next((n for n, (s, _) in enumerate(pilot, start=1) if s.end_monotonic_s >= until_s), PILOT_SLICES)
+    if len(pilot) < lasted:
         return None
+    seen = pilot[:lasted]
     lost_s = float(np.median([s.settled_monotonic_s - s.begin_monotonic_s for s, _ in seen]))
     tps = [load.ok_count / s.counted_s for s, load in seen]
     return choose_slice(tps, lost_s=lost_s)
