@@ -6,6 +6,7 @@ import functools
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.cluster.home import Home, default_home, homes_to_read, open_home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.wal_home import find_note, read_notes, write_note
+from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.host.process import call_as, find_server_user, start
 from tests.homes import installation_of, reachable_folder, some_home
-from tests.shared import hardened_umask
+from tests.shared import hardened_umask, run_without_ptrace
 
 ROOTS = Path("/var/lib/pgdyno")
 
@@ -182,3 +184,60 @@ def test_a_cluster_is_removed_with_what_still_writes_to_it(tmp_path: Path) -> No
             # Ended before its files were.
             assert writing.wait(timeout=20) != 0
         assert not home.data.exists()
+
+
+def open_without_ptrace(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Open a home, and print what was left there, or the error."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from pgdyno.errors import HostError; from pgdyno.run.cluster.home import open_home\n"
+        "from pgdyno.run.host.process import find_server_user\n"
+        "try:\n"
+        "    with open_home(Path(sys.argv[1]), find_server_user()) as home: print(*home.left_overs, sep='\\n')\n"
+        "except HostError as error: sys.exit(error.fact)\n"
+    )
+    return run_without_ptrace(program, str(folder))
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("copied_initdb")
+@pytest.mark.skipif(os.geteuid() != 0, reason="other accounts see their own processes")
+def test_frozen_servers_are_ended_by_root_that_may_not_trace(tmp_path: Path) -> None:
+    """As Docker and Podman have root: the folder of another account's process is closed to it."""
+    with reachable_folder() as folder:
+        home = Home(folder / "home", find_server_user())
+        home.prepare()
+        server = Server(installation=installation_of(18, home), home=home, log_path=tmp_path / "server.log")
+        server.initdb()
+        server.start({})
+        pids = sorted(home.server_pids())
+        assert len(pids) > 3
+        Freezer().freeze([server.pid])
+        try:
+            opened = open_without_ptrace(home.root)
+            assert (opened.returncode, opened.stderr) == (0, "")
+            assert sorted(opened.stdout.splitlines()) == sorted(f"postgres (pid {pid})" for pid in pids)
+            assert not home.data.exists()
+        finally:
+            server.abandon()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="other accounts see their own processes")
+def test_a_home_whose_processes_cannot_be_told_is_refused() -> None:
+    with reachable_folder() as folder:
+        home = Home(folder / "home", find_server_user())
+        home.prepare()
+        call_as(home.user, home.data.mkdir)
+        # Source: prctl(2): PR_SET_NAME is 15; PR_SET_DUMPABLE 4, without which its own account may not see it either.
+        hide = (
+            "import ctypes; ctypes.CDLL(None).prctl(15, b'postgres', 0, 0, 0); ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)"
+        )
+        argv = [sys.executable, "-c", f"{hide}; print('hidden', flush=True); input()"]
+        account = {"user": home.user.uid, "group": home.user.gid, "extra_groups": []}
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=home.data, **account) as hidden:
+            assert hidden.stdout is not None
+            assert hidden.stdout.readline() == b"hidden\n"
+            refused = open_without_ptrace(home.root)
+            hidden.communicate(b"\n")
+        assert refused.stderr == f"cannot tell whether postgres (pid {hidden.pid}) works in {home.work}\n"
+        assert home.data.is_dir()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host import process
 from tests.cli.program import wait_until
-from tests.shared import reachable_folder
+from tests.shared import reachable_folder, run_without_ptrace
 
 
 def is_alive(pid: int) -> bool:
@@ -234,3 +235,21 @@ def test_another_account_gets_the_temporary_folder_that_it_may_enter(
         assert me.temporary_folder == str(inner)
         other = process.ServerUser(name="other", uid=os.geteuid() + 1, gid=os.getegid())
         assert other.temporary_folder == (str(inner) if is_open else "/var/tmp")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="other accounts see their own processes")
+def test_root_that_may_not_trace_counts_the_sockets_of_another_account() -> None:
+    program = (
+        "import sys; from pgdyno.run.load.parts_load import _count_sockets; print(_count_sockets(int(sys.argv[1])))"
+    )
+    one, other = socket.socketpair()
+    with one, other:
+        connected = process.start(
+            ["/bin/sleep", "600"], user=process.find_server_user(), stdin=one.fileno(), stdout=other.fileno()
+        )
+        # Its folder shows once it is its own program, under the other account.
+        comm = Path(f"/proc/{connected.pid}/comm")
+        assert wait_until(lambda: comm.read_text() == "sleep\n")
+        counted = run_without_ptrace(program, str(connected.pid))
+        process.stop(connected)
+    assert (counted.stdout, counted.stderr) == ("2\n", "")

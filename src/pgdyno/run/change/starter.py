@@ -15,6 +15,7 @@ import msgspec
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.run.change.changes import Starter
 from pgdyno.run.change.named_server import NamedServer, show_unit
+from pgdyno.run.host.process_id import look_at
 
 # No match can be taken for an option of systemctl.
 _UNIT = re.compile(r"/(?P<unit>\w[\w:.\\@-]*\.service)(/|$)", re.ASCII | re.MULTILINE)
@@ -52,7 +53,7 @@ def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
         # Source: proc_pid_stat(5): the fields after the name begin with the 3rd, state; ppid is the 4th.
         parent = int(stat.rpartition(")")[2].split()[1])
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
-        output = str(Path(f"/proc/{pid}/fd/2").readlink())
+        output = str(look_at(pid, lambda process: (process / "fd/2").readlink()))
         environment = _read_environment(pid)
         options = (server.path / "postmaster.opts").read_text(encoding="utf-8", errors="replace")
     except OSError as exc:
@@ -121,7 +122,7 @@ def _may_not_write(server: NamedServer, log: str) -> bool:
 
 
 def _read_environment(pid: int) -> dict[str, str]:
-    words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    words = look_at(pid, lambda process: (process / "environ").read_bytes()).split(b"\0")
     pairs = (os.fsdecode(word).partition("=") for word in words if b"=" in word)
     # Source: PostgreSQL 18 src/bin/pg_ctl/pg_ctl.c, start_postmaster(): pg_ctl's own.
     return {name: value for name, _, value in pairs if name != "PG_GRANDPARENT_PID"}

@@ -26,7 +26,7 @@ from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.mounts import unmount_all
 from pgdyno.run.host.process import ServerUser
-from pgdyno.run.host.process_id import find_working_in
+from pgdyno.run.host.process_id import find_working_in, read_status
 from pgdyno.run.host.session import end_session
 
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
@@ -36,8 +36,6 @@ _POOLER = "pgbouncer"
 _SLOT = "slot-"
 _SLOT_SOCKETS = "sock"
 _SCRIPTS = "scripts-"
-# Source: proc_pid_cwd(5), as for /proc/PID/exe.
-_REMOVED = " (deleted)"
 OTHER_HOME = "other-home"
 """The kind of a note that names a home in use beside its own."""
 _ROOTS_HOME = Path("/var/lib/pgdyno")
@@ -268,18 +266,21 @@ class Home:
     def _find_processes(self, programs: Collection[str], *, is_alone: bool = False) -> Iterator[tuple[int, str]]:
         # Every PostgreSQL process changes to its data directory, and a pooler is started in the folder of its socket, which
         # identifies this home's processes without trusting recorded pids. A shell or an editor in that directory is left alone.
-        for pid, folder in find_working_in(self.data if is_alone else self.work):
+        for pid, is_here in find_working_in(self.data if is_alone else self.work):
             try:
-                # In another container the same path is another folder.
-                if not folder.endswith(_REMOVED) and not Path(f"/proc/{pid}/cwd").samefile(folder):
-                    continue
-                status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+                facts = read_status(Path(f"/proc/{pid}"))
             except OSError:
                 continue
-            facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-            uid = int(facts["Uid"].split()[0])
-            if facts["Name"] in programs and (uid == self.user.uid or uid in self._find_owners()):
-                yield pid, facts["Name"]
+            uid, name = int(facts["Uid"].split()[0]), facts["Name"]
+            if name not in programs or (uid != self.user.uid and uid not in self._find_owners()):
+                continue
+            if is_here is None:
+                raise HostError(
+                    f"cannot tell whether {name} (pid {pid}) works in {self.work}",
+                    detail="this account may not see its folder",
+                    hint="end it if an earlier pgdyno has left it; a container shows it with the capability SYS_PTRACE",
+                )
+            yield pid, name
 
     def _find_owners(self) -> set[int]:
         """Return the accounts of the clusters here: a killed pgdyno may have run them as another one."""

@@ -22,7 +22,7 @@ from pgdyno.record.types import ServerFacts
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import Completed, ServerUser
-from pgdyno.run.host.process_id import ProcessId, identify
+from pgdyno.run.host.process_id import ProcessId, identify, look_at
 from pgdyno.run.postgres.installation import (
     installed_majors,
     is_embedded,
@@ -270,7 +270,7 @@ def find_strangers(path: Path) -> int | None:
     for folder in Path("/proc").iterdir():
         # Processes may end during the loop, and some may not be inspected.
         with contextlib.suppress(OSError):
-            if folder.name.isdigit() and _is_of_postgres(folder) and (folder / "cwd").samefile(path):
+            if folder.name.isdigit() and _is_of_postgres(folder) and _works_in(int(folder.name), path):
                 return int(folder.name)
     return None
 
@@ -293,14 +293,19 @@ def _is_at_work(pid: int, path: Path, uid: int) -> bool:
     if {int(word) for word in fields["Uid"].split()} != {uid}:
         return False
     try:
-        return (folder / "cwd").samefile(path)
+        return _works_in(pid, path)
     except PermissionError:
         # Another account may not see the folder, but it may not change anything either.
         return True
 
 
+def _works_in(pid: int, path: Path) -> bool:
+    sought = path.stat()
+    return os.path.samestat(look_at(pid, lambda process: (process / "cwd").stat()), sought)
+
+
 def _find_running_bindir(running: Postmaster) -> Path | None:
     try:
-        return Path(f"/proc/{running.id.pid}/exe").readlink().parent
+        return look_at(running.id.pid, lambda process: (process / "exe").readlink().parent)
     except OSError:
         return None

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from pgdyno.errors import HostError
+from pgdyno.run.host.process import ServerUser, call_as
+
+_Result = TypeVar("_Result")
+# Source: proc_pid_cwd(5), as for /proc/PID/exe.
+_REMOVED = " (deleted)"
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,16 +59,63 @@ def read_place() -> tuple[str, str]:
     return read_boot_id(), str(Path("/proc/self/ns/pid").readlink())
 
 
-def find_working_in(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yield the pid of each process that works in a folder or below it, with its current folder, as far as this account sees."""
+def look_at(pid: int, look: Callable[[Path], _Result]) -> _Result:
+    """Call a function on a process's folder below /proc, if need be once more as the account of that process.
+
+    Root in a container mostly lacks CAP_SYS_PTRACE, which alone opens what the processes of other accounts have open.
+
+    Raises:
+        OSError: The process has ended, or neither account may see that of it.
+    """
+    folder = Path("/proc", str(pid))
+    try:
+        return look(folder)
+    except PermissionError:
+        facts = read_status(folder)
+        # Source: proc_pid_status(5): the real, the effective, the saved and the file system's.
+        uid, gid = (int(facts[name].split()[1]) for name in ("Uid", "Gid"))
+        if os.geteuid() != 0 or uid == 0:
+            raise
+        return call_as(ServerUser(name=str(uid), uid=uid, gid=gid), lambda: look(folder))
+
+
+def read_status(folder: Path) -> dict[str, str]:
+    """Return what /proc/PID/status tells of a process, by name.
+
+    Raises:
+        OSError: The process has ended.
+    """
+    status = (folder / "status").read_text(encoding="utf-8", errors="replace")
+    return dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+
+
+def find_working_in(folder: Path) -> Iterator[tuple[int, bool | None]]:
+    """Yield the pid of each process that works in a folder or below it, and of each of which that cannot be told.
+
+    Yields:
+        The pid and True, or None where this account may not see where the process works.
+    """
     inside = f"{folder.resolve()}/"
     for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
         try:
-            current = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the same
+            if look_at(int(pid), lambda process: _works_in(process, inside)):
+                yield int(pid), True
+        except PermissionError:
+            yield int(pid), None
         except OSError:
+            # It has ended.
             continue
-        if f"{current}/".startswith(inside):
-            yield int(pid), current
+
+
+def _works_in(process: Path, inside: str) -> bool:
+    current = os.readlink(f"{process}/cwd")  # noqa: PTH115 - a Path takes longer than the look
+    if not f"{current}/".startswith(inside):
+        return False
+    try:
+        # In another container the same path is another folder.
+        return current.endswith(_REMOVED) or (process / "cwd").samefile(current)
+    except FileNotFoundError:
+        return False
 
 
 def _read_start_ticks(pid: int) -> int | None:

@@ -17,6 +17,7 @@ from pgdyno.record.generators.parts import PART_FILE
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.freezer import Freezer
+from pgdyno.run.host.process_id import look_at
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import LoadOutcome, RunningLoad
 from pgdyno.run.load.host_run import CONNECTS_WITHIN_S
@@ -210,10 +211,16 @@ class PartsLoad:
 
 def _count_sockets(pid: int) -> int:
     """Return how many sockets a process has open; 0 of one that has ended."""
-    count = 0
-    # A descriptor, or the process, may be gone meanwhile.
+    # Nobody may look at one that has changed its account and is not yet its own program.
     with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                count += str(entry.readlink()).startswith("socket:")
+        return look_at(pid, _count_in)
+    return 0
+
+
+def _count_in(process: Path) -> int:
+    count = 0
+    for entry in (process / "fd").iterdir():
+        # A descriptor may be gone meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            count += str(entry.readlink()).startswith("socket:")
     return count
