@@ -5,18 +5,22 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from pgdyno.conduct.machine import _put_back
 from pgdyno.errors import HostError, RefusedValueError, ShortPoolError, SpecError
 from pgdyno.run.change import sysctl
 from pgdyno.run.change.changes import ChangeKind, UndoOutcome, begin_change
 from pgdyno.run.change.journal import Journal
-from pgdyno.run.change.kernel import KernelSettings, changed_sysctls, restore_left_overs
+from pgdyno.run.change.kernel import KernelSettings, changed_sysctls, restore_left_overs, undo_own
+from pgdyno.run.change.pseudo_file import write_value
 from pgdyno.run.change.sysctl import check_sysctls, find_namespace, resolve_sysctl
 from tests.shared import reachable_folder
 from tests.sysctls import (
@@ -165,12 +169,11 @@ class TestRefusals:
         assert (read_sysctl(OTHER), read_sysctl(SETTING)) == before
         assert journal.read() == ()
 
-    @pytest.mark.parametrize("value", ["100 200", "0x64"])
-    def test_a_value_the_kernel_takes_differently(self, network: None, journal: Journal, value: str) -> None:
+    def test_a_value_the_kernel_takes_differently(self, network: None, journal: Journal) -> None:
         before = read_sysctl(SETTING)
         with (
             pytest.raises(RefusedValueError, match="did not take") as caught,
-            changed_sysctls({SETTING: value}, journal=journal),
+            changed_sysctls({SETTING: "100 200"}, journal=journal),
         ):
             pytest.fail("went on")
         assert caught.value.detail == "it is 100 after setting it"
@@ -316,6 +319,71 @@ class TestChangeAndUndo:
             assert {undo.outcome for undo in kernel.undone} <= {UndoOutcome.UNDONE, UndoOutcome.UNNEEDED}
             assert journal.read() == ()
 
+    def test_a_thread_that_nobody_waits_for_changes_nothing_afterwards(
+        self, network: None, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before, writing, ending = read_sysctl(SETTING), threading.Event(), threading.Event()
+
+        def write_late(path: Path, value: str, *, name: str) -> None:
+            if value == "200":
+                writing.set()
+                assert ending.wait(60)
+            write_value(path, value, name=name)
+
+        @contextlib.contextmanager
+        def ending_block() -> Iterator[None]:
+            ending.set()
+            yield
+
+        with changed_sysctls({SETTING: "100"}, journal=journal) as kernel:
+            monkeypatch.setattr(sysctl, "write_value", write_late)
+            late = threading.Thread(target=kernel.switch, args=({SETTING: "200"},))
+            late.start()
+            assert writing.wait(60)
+            monkeypatch.setattr("pgdyno.run.change.kernel.uninterrupted", ending_block)
+        late.join()
+        assert read_sysctl(SETTING) == before
+        assert [undo.found_value for undo in kernel.undone] == ["200"]
+        assert journal.read() == ()
+        with pytest.raises(HostError, match="put back already"):
+            kernel.switch({SETTING: "200"})
+        assert read_sysctl(SETTING) == before
+
+    def test_what_could_not_be_put_back_is_tried_again_and_its_first_value_is_kept(
+        self, network: None, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = read_sysctl(SETTING)
+
+        def refuse(_path: Path, value: str, *, name: str) -> None:
+            raise RefusedValueError(f"cannot set {name} to {value}")
+
+        def change(error: type[BaseException] | None) -> None:
+            with monkeypatch.context() as patch, changed_sysctls({SETTING: "100"}, journal=journal):
+                patch.setattr(sysctl, "write_value", refuse)
+                if error is not None:
+                    raise error
+
+        with pytest.raises(KeyboardInterrupt):
+            change(KeyboardInterrupt)
+        assert read_sysctl(SETTING) == "100"
+        with monkeypatch.context() as patch:
+            patch.setattr(sysctl, "write_value", refuse)
+            patch.setattr("pgdyno.run.change.kernel.Journal", lambda: journal)
+            said: list[str] = []
+            _put_back(SimpleNamespace(say=said.append))  # type: ignore[arg-type] - what of it is used
+        words = f"not put back to {before}: cannot set {SETTING} to {before}; `pgdyno restore` tries again"
+        assert said == [f"a trial had left {SETTING} changed: {words}"]
+        with changed_sysctls({SETTING: "200"}, journal=journal):
+            assert undo_own(journal) == (), "another block has taken it over"
+            assert [change.old_value for change in journal.read()] == [before]
+        assert read_sysctl(SETTING) == before
+        with pytest.raises(HostError, match="could not be put back"):
+            change(None)
+        assert [undo.outcome for undo in undo_own(journal)] == [UndoOutcome.UNDONE]
+        assert read_sysctl(SETTING) == before
+        assert journal.read() == ()
+        assert undo_own(journal) == ()
+
     @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
     def test_after_errors(self, network: None, journal: Journal, error: type[BaseException]) -> None:
         before = read_sysctl(SETTING)
@@ -425,6 +493,16 @@ class TestLeftOvers:
         assert outcomes(journal) == {SETTING: "undone", OTHER: "undone"}
         assert (read_sysctl(SETTING), read_sysctl(OTHER)) == before
         assert outcomes(journal) == {}
+
+    def test_hexadecimal_numbers_of_an_earlier_pgdyno(self, network: None, journal: Journal) -> None:
+        pool, before = "vm.nr_hugepages", (read_sysctl(SETTING), read_sysctl("vm.nr_hugepages"))
+        leave_changed(journal, {SETTING: "100"})
+        with journal.open() as page:
+            (left,) = page.changes
+            other = msgspec.structs.replace(left, what=pool, namespace=None, old_value=before[1], new_values=("0x0",))
+            page.write([other, msgspec.structs.replace(left, new_values=("0x64",))])
+        assert outcomes(journal) == {pool: "unneeded", SETTING: "undone"}
+        assert (read_sysctl(SETTING), read_sysctl(pool)) == before
 
     def test_after_kill_9_of_a_pair(self, journal: Journal) -> None:
         with machine_settings(*BACKGROUND):
@@ -540,7 +618,9 @@ while True:
             assert outcomes(journal) == {SETTING: "undone"}
 
 
-def test_checking_changes_nothing(network: None) -> None:
+def test_checking_changes_nothing_and_returns_what_the_kernel_would_show(network: None) -> None:
     before = read_sysctl(SETTING)
-    assert check_sysctls({"net/core/somaxconn": " 100 "}) == {SETTING: "100"}
+    for value in (" 100 ", "0x64", "0144"):
+        assert check_sysctls({"net/core/somaxconn": value}) == {SETTING: "100"}
+    assert check_sysctls({VECTOR: "0x10\t020 "}) == {VECTOR: "16 16"}
     assert read_sysctl(SETTING) == before

@@ -41,8 +41,9 @@ from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import PlaceFacts, ServerFacts, StudyRecord
+from pgdyno.run.change.changes import UndoOutcome
 from pgdyno.run.change.emulation.note import undo_left_emulations
-from pgdyno.run.change.kernel import restore_left_overs
+from pgdyno.run.change.kernel import restore_left_overs, undo_own
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.places import open_places
 from pgdyno.run.cluster.server import check_port, psql_command
@@ -118,6 +119,7 @@ def ready_machine(study: Study, place: Workspace, ui: Ui) -> Iterator[ReadyMachi
         if there.wal_home is not None:
             places = (msgspec.structs.replace(places[0], wal_home=str(there.wal_home)),)
         with open_places(there.home, user, places) as home, ExitStack() as stack:
+            stack.callback(_put_back, ui)
             yield _with_load_hosts(study, _check(study, home, places, ui), stack, ui)
 
 
@@ -271,6 +273,13 @@ def _clean_up(home: Home, ui: Ui) -> None:
         ui.say(f"ended what an earlier run had left behind: {left_over}")
     for undo in (*undo_left_emulations(), *restore_left_overs()):
         ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
+
+
+def _put_back(ui: Ui) -> None:
+    """Put back what a trial could not, and say what stays changed."""
+    for undo in undo_own():
+        again = "; `pgdyno restore` tries again" if undo.outcome is UndoOutcome.FAILED else ""
+        ui.say(f"a trial had left {undo.change.what} changed: {describe_undo(undo)}{again}")
 
 
 def _identify_place(place: PlaceFacts) -> tuple[str | None, ...]:

@@ -13,7 +13,8 @@ This module leaves the changes of tunings, finished or not, to `pgdyno restore`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -22,11 +23,14 @@ from pgdyno.run.change import kernel_file, sysfs
 from pgdyno.run.change.changes import Change, TuningState, Undo, UndoOutcome, begin_change
 from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.kernel_lock import SettingLock
-from pgdyno.run.change.kernel_undo import own_values, undo_changes
+from pgdyno.run.change.kernel_undo import is_own_value, own_values, undo_changes
 from pgdyno.run.change.sysctl import PARTNERS, UNUSED
 from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process_id import is_running, read_boot_id
+
+_not_back: set[Change] = set()
+"""What this process could not put back; it is still in the journal."""
 
 
 class KernelSettings:
@@ -37,6 +41,9 @@ class KernelSettings:
         self._changes: dict[str, Change] = {}
         self._current: dict[str, str] = {}
         self._locks: dict[str, SettingLock] = {}
+        # A thread that the end of a load did not wait for changes nothing after they are put back.
+        self._guard = threading.RLock()
+        self._is_over = False
         self.undone: tuple[Undo, ...] = ()
         """The results of putting the settings back; filled at the end of the block."""
 
@@ -47,7 +54,8 @@ class KernelSettings:
             SpecError: As for `check_sysctls`.
             HostError: As for `check_sysctls`; or another pgdyno holds one of them, or the journal cannot be written.
         """
-        self._hold(kernel_file.check_values(values))
+        with self._guard:
+            self._hold(kernel_file.check_values(values))
 
     def switch(self, values: Mapping[str, str]) -> None:
         """Set these values, put all other held settings back, and read all of them back.
@@ -56,9 +64,15 @@ class KernelSettings:
 
         Raises:
             SpecError: A name or a value is refused.
-            HostError: As for `hold`; or the kernel took a value differently, or another program changes one of them,
-                too.
+            HostError: As for `hold`; or the kernel took a value differently, another program changes one of them,
+                too, or they are put back already.
         """
+        with self._guard:
+            if self._is_over:
+                raise HostError("the kernel settings are put back already")
+            self._switch(values)
+
+    def _switch(self, values: Mapping[str, str]) -> None:
         wanted = kernel_file.check_values(values)
         self._hold(wanted)
         self.check()
@@ -90,31 +104,34 @@ class KernelSettings:
         Raises:
             HostError: Another program has changed one of them.
         """
-        for name, current in self._current.items():
-            if (found := kernel_file.read_value(name)) != current:
-                raise HostError(
-                    f"another program has changed {name} meanwhile",
-                    detail=f"pgdyno had left it at {current}, it is {found}",
-                    hint="stop what manages kernel settings on this machine, such as tuned",
-                )
+        with self._guard:
+            for name, current in self._current.items():
+                if (found := kernel_file.read_value(name)) != current:
+                    raise HostError(
+                        f"another program has changed {name} meanwhile",
+                        detail=f"pgdyno had left it at {current}, it is {found}",
+                        hint="stop what manages kernel settings on this machine, such as tuned",
+                    )
 
     def undo(self) -> None:
-        """Put everything back, and remove it from the journal once this is verified.
+        """Put everything back for good, and remove it from the journal once this is verified.
 
         Raises:
             HostError: A setting could not be put back, or the journal cannot be written; what remains stays in the
                 journal.
         """
-        if not self._changes:
-            return
-        with uninterrupted():
+        with uninterrupted(), self._guard:
+            self._is_over = True
+            if not self._changes:
+                return
             self.undone = undo_changes(self._changes.values())
             for undo in self.undone:
                 LOG.info("kernel setting %s: %s %s", undo.change.what, undo.outcome.value, undo.reason)
+            failed = [undo for undo in self.undone if undo.outcome is UndoOutcome.FAILED]
+            _not_back.update(self._changes[undo.change.what] for undo in failed)
             self._changes, self._current = {}, {}
             self._journal.drop(undo.change for undo in self.undone if undo.outcome is not UndoOutcome.FAILED)
             _release(self._locks, self.undone)
-        failed = [undo for undo in self.undone if undo.outcome is UndoOutcome.FAILED]
         if failed:
             raise HostError(
                 "kernel settings could not be put back",
@@ -142,32 +159,34 @@ class KernelSettings:
                     if value is not None and value not in own_values(change):
                         change = msgspec.structs.replace(change, new_values=(*change.new_values, value))
                     held[name] = change
-                before = set(self._changes.values())
-                page.write([*(change for change in page.changes if change not in before), *held.values()])
+                others = (other for other in page.changes if not any(map(other.is_same_thing, held.values())))
+                page.write([*others, *held.values()])
             except BaseException:
                 for name in self._locks.keys() - self._changes.keys():
                     lock = self._locks.pop(name)
                     lock.release(keeps_note=lock.read() is not None)
                 raise
+            _not_back.difference_update(page.changes)
             self._changes, self._current = held, current
             for name, change in held.items():
                 self._locks[name].note(change)
 
     def _begin(self, name: str, changes: Sequence[Change]) -> Change:
-        """Begin a change, from the value before a killed pgdyno of another container, if it has left one of its own."""
+        """Begin a change, from the value before one that this process, or a killed pgdyno of another container, has left."""
         namespace = kernel_file.find_namespace(name)
         seen = kernel_file.read_value(name)
         change = begin_change(kind=kernel_file.kind_of(name), what=name, namespace=namespace, old_value=seen)
-        check_unheld(change, changes)
+        own = next((left for left in changes if left in _not_back and left.is_same_thing(change)), None)
+        if own is None:
+            check_unheld(change, changes)
         self._locks[name] = lock = SettingLock.take(change)
         # A pgdyno of another container may have put it back just before it let go of the lock.
         found = kernel_file.read_value(name)
         change = msgspec.structs.replace(change, old_value=found)
-        left = lock.read()
-        # What a new scheduler resets was given no value by pgdyno itself.
-        if left is None or found == left.old_value or (left.new_values and found not in left.new_values):
+        left = lock.read() if own is None else own
+        if left is None or found == left.old_value or not is_own_value(left, found):
             return change
-        LOG.warning("a killed pgdyno of another container or chroot has left %s changed from %s", name, left.old_value)
+        LOG.warning("an earlier change has left %s changed from %s", name, left.old_value)
         return msgspec.structs.replace(change, old_value=left.old_value, new_values=(found,))
 
 
@@ -190,8 +209,7 @@ def changed_sysctls(values: Mapping[str, str], *, journal: Journal | None = None
             LOG.info("kernel settings changed: %s", dict(values))
         yield held
     except BaseException:
-        # The user sees this error. What could not be put back is still in the journal, and the next pgdyno begins with
-        # it.
+        # The user sees this error. What could not be put back is still in the journal, for `undo_own` and the next pgdyno.
         with contextlib.suppress(HostError):
             held.undo()
         raise
@@ -226,17 +244,34 @@ def undo_left_overs(journal: Journal) -> tuple[Undo, ...]:
     Raises:
         HostError: The journal cannot be read.
     """
-    if not _left_overs(journal.read()):
+    return _undo_in(journal, _left_overs)
+
+
+def undo_own(journal: Journal | None = None) -> tuple[Undo, ...]:
+    """Try once more to put back what this process could not at the end of a block: a server may have needed the memory.
+
+    Raises:
+        HostError: The journal cannot be read.
+    """
+    if not _not_back:
+        return ()
+    undone = _undo_in(journal or Journal(), lambda changes: [change for change in changes if change in _not_back])
+    _not_back.difference_update(undo.change for undo in undone if undo.outcome is not UndoOutcome.FAILED)
+    return undone
+
+
+def _undo_in(journal: Journal, choose: Callable[[Iterable[Change]], list[Change]]) -> tuple[Undo, ...]:
+    if not choose(journal.read()):
         return ()
     try:
         with journal.open() as page:
-            undone = _undo_unlocked(_left_overs(page.changes))
+            undone = _undo_unlocked(choose(page.changes))
             done = {undo.change for undo in undone if undo.outcome is not UndoOutcome.FAILED}
             page.write(change for change in page.changes if change not in done)
             return undone
     except HostError as error:
         # A reboot has undone changes of an earlier boot, which only stand in the journal.
-        left = [change for change in _left_overs(journal.read()) if change.owner.boot_id == read_boot_id()]
+        left = [change for change in choose(journal.read()) if change.owner.boot_id == read_boot_id()]
         return tuple(Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason) for change in left)
 
 

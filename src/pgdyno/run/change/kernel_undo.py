@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pgdyno.errors import PgdynoError
 from pgdyno.run.change import kernel_file, sysfs
 from pgdyno.run.change.changes import Change, ChangeKind, Undo, UndoOutcome
-from pgdyno.run.change.sysctl import PARTNERS, namespace_exists
+from pgdyno.run.change.sysctl import PARTNERS, as_decimal, namespace_exists
 from pgdyno.run.host.process_id import read_boot_id
 
 # The kernel allocates these pages one by one: if it is interrupted or runs out of memory, it keeps those it has.
@@ -53,7 +53,7 @@ def _undo_group(group: Sequence[Change], *, is_lasting: bool) -> list[Undo]:
         # What a scheduler that is not the old one has chosen is no other program's value.
         changed = [change.what for change in group if found[change.what] != change.old_value]
         reset = {other for name in changed for other in sysfs.reset_with(name)}
-        if any(change.what not in reset and not _is_own_value(change, found[change.what]) for change in group):
+        if any(change.what not in reset and not is_own_value(change, found[change.what]) for change in group):
             return [_leave(change, found[change.what]) for change in group]
         kernel_file.write_values({change.what: change.old_value for change in group})
     except PgdynoError as error:
@@ -88,14 +88,17 @@ def _settle_unseen(change: Change, *, is_lasting: bool) -> Undo | None:
     return None
 
 
-def _is_own_value(change: Change, value: str) -> bool:
+def is_own_value(change: Change, value: str) -> bool:
+    """Return whether a value is one that a setting had or was given by pgdyno, or that such a change leads to."""
     # A change of scheduler resets these settings to values that pgdyno did not choose.
-    if value in own_values(change) or (_is_sysfs(change) and not change.new_values):
+    # An earlier pgdyno noted hexadecimal numbers as they were given.
+    own = {given for one in own_values(change) for given in (one, as_decimal(one))}
+    if value in own or (_is_sysfs(change) and not change.new_values):
         return True
     if change.what.rpartition("/")[2] not in _REACHED_BY_STEPS:
         return False
-    own = [int(own) for own in own_values(change)]
-    return min(own) <= int(value) <= max(own)
+    sizes = [int(one) for one in own if one.isdigit()]
+    return value.isdigit() and bool(sizes) and min(sizes) <= int(value) <= max(sizes)
 
 
 def _leave(change: Change, found: str) -> Undo:

@@ -39,6 +39,7 @@ _ONE_WAY = re.compile(
 _CHANGES_OTHERS = re.compile(r"net\.ipv[46]\.(ip_forward$|conf\.(all|default)\.|neigh\.default\.)")
 # The kernel also takes hexadecimal and octal numbers. Source: the kernel's kernel/sysctl.c, proc_get_long().
 _NUMBERS = re.compile(r"-?(0x[0-9a-fA-F]+|[0-9]+)(\s+-?(0x[0-9a-fA-F]+|[0-9]+))*")
+_HEX, _OCTAL = re.compile(r"0x[0-9a-fA-F]+"), re.compile(r"0[0-7]+")
 # Source: namespaces(7) and the manual pages it names.
 _NAMESPACES = (
     (re.compile(r"net\."), "net"),
@@ -71,7 +72,7 @@ def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
     the value, which shows when the value is set.
 
     Returns:
-        The settings by canonical name; one blank separates several numbers in a value.
+        The settings by canonical name; one blank separates several numbers in a value, which are as the kernel shows them.
 
     Raises:
         SpecError: A setting is unknown, its change could not be undone, its value is no number, or two exclude each other.
@@ -81,8 +82,11 @@ def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
     for name, value in wanted.items():
         _check_undoable(name)
         _check_writable(name)
-        if _NUMBERS.fullmatch(now := read_value(name)) and not _NUMBERS.fullmatch(value):
-            raise SpecError(f"{name} cannot be {value or 'empty'}", detail=f"it is {now} now", hint="it takes a number")
+        if _NUMBERS.fullmatch(now := read_value(name)):
+            if not _NUMBERS.fullmatch(value):
+                detail = f"it is {now} now"
+                raise SpecError(f"{name} cannot be {value or 'empty'}", detail=detail, hint="it takes a number")
+            wanted[name] = as_decimal(value)
         partner = PARTNERS.get(name)
         if partner in wanted:
             raise SpecError(
@@ -91,6 +95,18 @@ def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
                 hint="set only one of them",
             )
     return wanted
+
+
+def as_decimal(value: str) -> str:
+    """Return a value as the kernel shows it, which takes hexadecimal and octal numbers and shows decimal ones."""
+    return " ".join(map(_show, value.split()))
+
+
+def _show(word: str) -> str:
+    sign, digits = ("-", word[1:]) if word.startswith("-") else ("", word)
+    if _HEX.fullmatch(digits):
+        return f"{sign}{int(digits, 16)}"
+    return f"{sign}{int(digits, 8)}" if _OCTAL.fullmatch(digits) else word
 
 
 def is_there(name: str) -> bool:
