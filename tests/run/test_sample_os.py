@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -176,6 +177,39 @@ def test_a_server_without_clients_has_no_backends_and_one_that_ended_none_at_all
 )
 def test_a_backend_is_told_by_its_title(title: bytes, is_client: bool) -> None:
     assert bool(sample_os.BACKEND_TITLE.match(title)) is is_client
+
+
+def test_a_backend_that_the_list_leaves_out_is_not_counted_twice() -> None:
+    argv = ["postgres: app shop [local] idle", "-c", "echo ready; read -r word"]
+    with subprocess.Popen(argv, executable="/bin/bash", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as backend:
+        # It has its title only once it is its own program.
+        assert backend.stdout is not None
+        assert backend.stdout.readline() == b"ready\n"
+        backends, all_children = sample_os.Backends("server", os.getpid()), f"{backend.pid} ".encode()
+        ((stat, children),) = backends._postmasters
+        children.close()
+
+        def read(listed: bytes) -> list[int]:
+            backends._postmasters = [(stat, SimpleNamespace(read=lambda: listed))]  # type: ignore[list-item]
+            out: dict[bytes, bytes] = {}
+            assert backends.read(out)
+            return json.loads(out[b"backends.server"])  # type: ignore[no-any-return]
+
+        before, without, after = map(read, (all_children, b"", all_children))
+        assert before[0] == without[0] == after[0] == 1
+        backend.communicate(b"\n")
+        ended = read(b"")
+        assert ended[0] == 0
+        assert before[1] <= without[1] <= after[1] == ended[1]
+        stat.close()
+
+
+def test_a_sample_in_which_nothing_has_changed_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on kernels whose counters stand still, such as gVisor's."""
+    sampler = sample_os.Sampler()
+    monkeypatch.setattr(sampler, "sources", ())
+    sampler._last.clear()
+    assert json.loads(sampler.line()).keys() == {"t", "cost_s"}
 
 
 def test_a_request_it_does_not_understand_is_answered_and_survived() -> None:

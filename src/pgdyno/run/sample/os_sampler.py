@@ -369,7 +369,8 @@ class Backends:
         # The list of children of an ended server is empty, which is no error.
         lists = [None if stat.read() is None else children.read() for stat, children in self._postmasters]
         pids = {pid for data in lists if data is not None for pid in data.split()}
-        for pid in self._seen.keys() - pids:
+        # The kernel may leave out a child while another one ends. Source: proc_tid_children(5).
+        for pid in [pid for pid in self._seen.keys() - pids if self._files[pid].read() is None]:
             self._ended_ns = add(self._ended_ns, self._seen.pop(pid))
             self._files.pop(pid).close()
         if None in lists:
@@ -468,8 +469,8 @@ class Sampler:
         changed = [b'"%b":%b' % (key, value) for key, value in now.items() if last.get(key) != value]
         changed += [b'"%b":null' % key for key in last if key not in now]
         self._last = now
-        head = b'{"t":%d.%09d,"cost_s":%.6f,' % (*divmod(started, 1_000_000_000), time.process_time())
-        return head + b",".join(changed) + b"}\n"
+        head = b'{"t":%d.%09d,"cost_s":%.6f' % (*divmod(started, 1_000_000_000), time.process_time())
+        return b",".join([head, *changed]) + b"}\n"
 
 
 def is_out_of_files(error: OSError) -> bool:
