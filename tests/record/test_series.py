@@ -218,8 +218,38 @@ def test_a_single_sample_gives_no_rates_and_says_so(tmp_path: Path) -> None:
 def test_cpus_that_the_study_may_not_use_are_none_of_it(tmp_path: Path) -> None:
     ticks = {"cpu0": [[0] * 10, [80, 0, 0, 20, *[0] * 6]], "cpu1": [[0] * 10, [0, 0, 0, 100, *[0] * 6]]}
     every = write(tmp_path, [0.0, 1.0], **ticks)
-    assert every.header is not None
-    one = msgspec.structs.replace(every, header=msgspec.structs.replace(every.header, cpus=(0,)))
+    one = with_cpus(every, 0)
     assert (series.list_cpus(every), series.list_cpus(one)) == (("cpu0", "cpu1"), ("cpu0",))
     assert series.cpu_busy(every).values == pytest.approx([0.4])
     assert series.cpu_busy(one).values == pytest.approx([0.8])
+
+
+def with_cpus(samples: OsSamples, *cpus: int) -> OsSamples:
+    assert samples.header is not None
+    return msgspec.structs.replace(samples, header=msgspec.structs.replace(samples.header, cpus=cpus))
+
+
+def test_cpus_that_a_container_numbers_anew(tmp_path: Path) -> None:
+    """As in /proc/stat of LXC, where sched_getaffinity tells the machine's own numbers."""
+    ticks = {"cpu0": [[0] * 10, [80, 0, 0, 20, *[0] * 6]], "cpu1": [[0] * 10, [0, 0, 0, 100, *[0] * 6]]}
+    samples = write(tmp_path, [0.0, 1.0], **ticks)
+    assert series.cpu_busy(with_cpus(samples, 4, 5)).values == pytest.approx([0.4])
+    unknown = with_cpus(samples, 1, 4, 5)
+    assert series.list_cpus(unknown) == ()
+    said = {one.absent for one in (*series.cpu_shares(unknown), series.cpu_busy(unknown), series.busiest_core(unknown))}
+    assert said == {"/proc/stat does not tell which CPUs the study may use"}
+
+
+@pytest.mark.parametrize(("later_ns", "shares"), [(500_000_000, [0.5]), (0, [])])
+def test_threads_are_idle_or_not_counted(tmp_path: Path, later_ns: int, shares: list[float]) -> None:
+    samples = write(
+        tmp_path,
+        [0.0, 1.0],
+        process__load=[[7, 10, 0], [7, 60, 0]],
+        thread__load__7=[[0, 0], [later_ns, 0]],
+        thread__load__8=[[0, 0], [0, 0]],
+    )
+    busiest = series.busiest_thread(samples)
+    assert busiest.values.tolist() == shares
+    assert busiest.absent == (None if shares else "this kernel does not count how long threads run")
+    assert len(series.busy_threads(samples)) == 2

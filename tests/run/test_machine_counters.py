@@ -47,5 +47,18 @@ def test_without_a_limit_all_cpus_count() -> None:
     assert before_s <= counts["cpu_s"] <= read_work_s("cpu")
 
 
+@pytest.mark.parametrize(("usable", "cpu_s"), [({4, 5}, 14.0), ({1}, 4.0), ({1, 4, 5}, None), ({4}, None)])
+def test_cpus_that_a_container_numbers_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: set[int], cpu_s: float | None
+) -> None:
+    """As in /proc/stat of LXC, where sched_getaffinity tells the machine's own numbers."""
+    ticks = {"cpu": 14, "cpu0": 10, "cpu1": 4}
+    lines = [f"{name} {seconds * TICKS_PER_S} 0 0 900 0 0 0 0 0 0\n" for name, seconds in ticks.items()]
+    (stat := tmp_path / "stat").write_text("".join(lines) + "intr 1\n")
+    monkeypatch.setattr("pgdyno.run.sample.machine_counters.Path", lambda *_: stat)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable)
+    assert MachineCounters(None, None).read()[1]["cpu_s"] == cpu_s
+
+
 def test_a_machine_elsewhere_is_not_read() -> None:
     assert MachineCounters(None, None, is_here=False).read()[1]["cpu_s"] is None

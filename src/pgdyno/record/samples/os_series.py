@@ -25,10 +25,13 @@ _PROGRAMS = ("user", "nice", "system")
 
 
 def list_cpus(samples: OsSamples) -> tuple[str, ...]:
-    """Return the CPUs that the study may use, as `cpu0`; load on other CPUs does not affect it."""
+    """Return the CPUs that the study may use, as `cpu0`; load on other CPUs does not affect it. Empty if they cannot be told."""
     seen = _list_sources(samples, "cpu", "user")
     usable = {f"cpu{number}" for number in samples.header.cpus} if samples.header else set()
-    return tuple(cpu for cpu in seen if not usable or cpu in usable)
+    # A container's own CPUs may be numbered from 0 in /proc/stat, and nowhere else. Source: lxcfs(1).
+    if not usable or (not usable <= set(seen) and len(seen) == len(usable)):
+        return seen
+    return tuple(cpu for cpu in seen if cpu in usable) if usable <= set(seen) else ()
 
 
 def list_disks(samples: OsSamples) -> tuple[str, ...]:
@@ -40,7 +43,9 @@ def cpu_shares(samples: OsSamples) -> tuple[Sampled, ...]:
     """Return the shares of all CPUs' time by kind in `CPU_KINDS`; their sum is 1."""
     by_kind, _ = _cpu_ticks(samples)
     total = sum(by_kind.values(), start=np.zeros(1))
-    return tuple(_os_rate(samples, f"cpu_{kind}_ratio", kind, _divide(ticks, total)) for kind, ticks in by_kind.items())
+    return tuple(
+        _cpu_rate(samples, f"cpu_{kind}_ratio", kind, _divide(ticks, total)) for kind, ticks in by_kind.items()
+    )
 
 
 def cpu_busy(samples: OsSamples) -> Sampled:
@@ -48,14 +53,14 @@ def cpu_busy(samples: OsSamples) -> Sampled:
     by_kind, _ = _cpu_ticks(samples)
     total = sum(by_kind.values(), start=np.zeros(1))
     idle = sum((by_kind[kind] for kind in _NOT_BUSY), start=np.zeros(1))
-    return _os_rate(samples, "cpu_busy_ratio", "busy", 1 - _divide(idle, total))
+    return _cpu_rate(samples, "cpu_busy_ratio", "busy", 1 - _divide(idle, total))
 
 
 def busiest_core(samples: OsSamples) -> Sampled:
     """Return the busy share of the busiest CPU in each interval."""
     _, busy = _cpu_ticks(samples)
     values = np.fmax.reduce(busy) if busy else np.empty(0)
-    return _os_rate(samples, "cpu_busiest_core_ratio", "busiest core", values)
+    return _cpu_rate(samples, "cpu_busiest_core_ratio", "busiest core", values)
 
 
 def steal(samples: OsSamples) -> Sampled:
@@ -85,7 +90,7 @@ def cpu_of_others(samples: OsSamples) -> Sampled:
     by_kind, _ = _cpu_ticks(samples)
     own = sum((difference(samples.frame, column) for column in columns), start=np.zeros(1))
     all_programs = sum((by_kind[kind] for kind in _PROGRAMS), start=np.zeros(1))
-    return _os_rate(
+    return _cpu_rate(
         samples, "cpu_others_ratio", "others", _divide(all_programs - own, sum(by_kind.values(), start=np.zeros(1)))
     )
 
@@ -95,15 +100,19 @@ def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
     shares = [had for had, _ in busy_threads(samples, label).values()]
     if not shares:
         return absent_series("load_generator_thread_ratio", label, f"no process was followed as {label}")
+    if not _are_threads_counted(samples, label):
+        return absent_series("load_generator_thread_ratio", label, "this kernel does not count how long threads run")
     return _os_rate(samples, "load_generator_thread_ratio", label, np.fmax.reduce(shares))
 
 
 def busy_threads(samples: OsSamples, label: str = "load") -> dict[str, tuple[Floats, Floats]]:
     """Return for each thread of the process `label` the shares of each interval in which it ran and waited for a CPU.
 
-    The share of waiting is NaN in older records.
+    The share of waiting is NaN in older records, and both where the kernel does not count them.
     """
     _, steps_s = _os_intervals(samples)
+    if not _are_threads_counted(samples, label):
+        steps_s = np.full_like(steps_s, np.nan)
     return {
         thread: (
             difference(samples.frame, f"{thread}/run_ns") / 1e9 / steps_s,
@@ -111,6 +120,13 @@ def busy_threads(samples: OsSamples, label: str = "load") -> dict[str, tuple[Flo
         )
         for thread in _list_sources(samples, f"thread.{label}.", "run_ns")
     }
+
+
+def _are_threads_counted(samples: OsSamples, label: str) -> bool:
+    """Return whether the kernel counts how long threads run: each has run before it was followed."""
+    # Source: Linux before 5.14 without CONFIG_SCHEDSTATS, fs/proc/base.c, proc_pid_schedstat(): zeros.
+    seen = (gauge(samples.frame, f"{thread}/run_ns") for thread in _list_sources(samples, f"thread.{label}.", "run_ns"))
+    return any((values > 0).any() for values in seen)
 
 
 def follows_backends(samples: OsSamples) -> bool:
@@ -327,6 +343,13 @@ def _os_gauge(samples: OsSamples, metric: str, label: str, column: str, *, facto
 def _os_per_second(samples: OsSamples, metric: str, label: str, column: str, *, factor: float = 1) -> Sampled:
     _, steps_s = _os_intervals(samples)
     return _os_rate(samples, metric, label, difference(samples.frame, column) * factor / steps_s, columns=(column,))
+
+
+def _cpu_rate(samples: OsSamples, metric: str, label: str, values: Floats) -> Sampled:
+    if samples.header is not None and not list_cpus(samples):
+        reason = samples.header.absent.get("cpu", "/proc/stat does not tell which CPUs the study may use")
+        return absent_series(metric, label, reason)
+    return _os_rate(samples, metric, label, values)
 
 
 def _os_rate(

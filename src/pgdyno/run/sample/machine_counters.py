@@ -63,10 +63,16 @@ def _subtract(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
-def _read_cpu_s(cpus: set[int]) -> float:
+def _read_cpu_s(cpus: set[int]) -> float | None:
+    """Read the CPU seconds of the CPUs that the study may use; None if their lines cannot be told."""
     lines = Path("/proc/stat").read_text(encoding="ascii").partition("\nintr")[0].splitlines()
     whole, *each = [line.split() for line in lines]
     own = [line for line in each if int(line[0].removeprefix("cpu")) in cpus]
+    if len(own) < len(cpus):
+        # A container's own CPUs may be numbered from 0 here, and nowhere else. Source: lxcfs(1), proc/stat.
+        if len(each) != len(cpus):
+            return None
+        own = each
     # The kernel cuts ticks off for each line: one line for all CPUs is more exact.
     return sum(map(_count_work, own if len(own) < len(each) else [whole])) / _TICKS_PER_S
 
