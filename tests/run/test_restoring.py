@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import HostError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.restore_command import restore_by_command
@@ -180,6 +180,25 @@ def test_what_a_command_has_mounted_is_unmounted_and_not_emptied() -> None:
         assert (kept / "data").read_text() == "of the user"
         assert list_mounts(folder) == []
         assert not home.data.exists()
+
+
+@needs_root
+def test_a_disk_of_the_users_at_the_working_folder_is_refused_and_stays() -> None:
+    with reachable_folder() as folder:
+        kept, root = folder / "kept", folder / "home"
+        kept.mkdir()
+        (kept / "data").write_text("of the user")
+        (root / "work").mkdir(parents=True)
+        subprocess.run(["mount", "--bind", str(kept), str(root / "work")], check=True)
+        try:
+            refused = pytest.raises(HostError, match=f"something is mounted at {root}/work")
+            with refused as caught, open_home(root, find_server_user()):
+                pass
+            assert "--home" in caught.value.hint
+            assert list_mounts(root) == [root / "work"]
+        finally:
+            subprocess.run(["umount", str(root / "work")], check=True)
+        assert (kept / "data").read_text() == "of the user"
 
 
 @needs_root

@@ -182,3 +182,23 @@ def test_a_folder_that_is_closed_to_the_account() -> None:
             pass
         assert "--wal-home" in caught.value.hint
         assert list(wal.iterdir()) == []
+
+
+def test_a_folder_of_the_users_with_the_name_of_pgdynos_own_is_kept() -> None:
+    with reachable_folder() as folder:
+        wal, home = folder / "wal", folder / "home"
+        kept = wal / "pgdyno-wal" / "thesis.txt"
+        kept.parent.mkdir(parents=True)
+        with open_home(home, find_server_user(), wal_home=wal):
+            assert not kept.exists(), "it was empty"
+        kept.parent.mkdir()
+        kept.write_text("years of work")
+        refused = pytest.raises(HostError, match="pgdyno-wal is not pgdyno's own")
+        with refused as caught, open_home(home, find_server_user(), wal_home=wal):
+            pass
+        assert "--wal-home" in caught.value.hint
+        assert kept.read_text() == "years of work"
+        assert [path.name for path in wal.iterdir()] == ["pgdyno-wal"]
+        assert not [*home.glob("wal-home*")]
+        with open_home(home, find_server_user()):
+            assert kept.exists()

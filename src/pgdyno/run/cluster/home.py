@@ -24,7 +24,7 @@ from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.cluster.wal_home import WAL_FOLDER, open_wal_home, read_notes, remove_left_wal
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
-from pgdyno.run.host.mounts import unmount_all
+from pgdyno.run.host.mounts import list_mounts, unmount_all
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.process_id import find_working_in, read_status
 from pgdyno.run.host.session import end_session
@@ -101,7 +101,7 @@ class Home:
 
         Raises:
             HostError: The path is too long for a socket or has a comma, the folder has something else of a name that pgdyno
-                would use, or it cannot be used.
+                would use, a disk is mounted at its `work`, or it cannot be used.
         """
         if "," in str(self.root):
             raise HostError(
@@ -115,6 +115,12 @@ class Home:
                 f"the path {self.sockets} is too long for a socket",
                 detail=f"{path_bytes} bytes; PostgreSQL allows {_MAX_SOCKET_DIR}",
                 hint="choose a shorter one with --home",
+            )
+        if self.work.resolve() in list_mounts(self.work):
+            raise HostError(
+                f"something is mounted at {self.work}",
+                detail="pgdyno empties that folder, and takes the disk of the home for that of the data",
+                hint="mount it at a folder of its own, and name that with --home",
             )
         with self._making():
             process.make_reachable(self.root)

@@ -24,6 +24,8 @@ WAL_FOLDER = "pg_wal"
 """The folder of a cluster that holds its WAL."""
 WAL_LOCK = "pgdyno-wal.lock"
 """The file that a WAL home is locked by."""
+WAL_MARK = ".pgdyno-wal"
+"""The file that tells pgdyno's own folder in a WAL home from one of the user's."""
 _FOLDER = "pgdyno-wal"
 _NOTE = "wal-home"
 
@@ -38,17 +40,20 @@ def open_wal_home(root: Path, *, home: Path, user: ServerUser) -> Iterator[Path]
         user: The account that owns the server and its files.
 
     Raises:
-        HostError: As for `check_wal_home`; or another pgdyno uses it, or the account cannot reach it.
+        HostError: As for `check_wal_home`; or another pgdyno uses it, it has a folder of that name that is not pgdyno's, or the
+            account cannot reach it.
     """
     check_wal_home(root, home=home)
     folder, note = root / _FOLDER, find_note(home, _NOTE, root)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(_locked(root))
+            _check_own(folder, note)
             _remove(folder)
             write_note(note, root)
             stack.callback(_clear, folder, note)
             folder.mkdir(mode=0o700)
+            (folder / WAL_MARK).touch(exist_ok=False)
             if not user.is_self:
                 os.chown(folder, user.uid, user.gid)
         except OSError as exc:
@@ -137,6 +142,16 @@ def _is_still_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
         return False
+
+
+def _check_own(folder: Path, note: Path) -> None:
+    # What has neither was made by a user, or a pgdyno was killed before anything was in it.
+    if os.path.lexists(folder) and not note.exists() and not (folder / WAL_MARK).exists() and os.listdir(folder):  # noqa: PTH208
+        raise HostError(
+            f"{folder} is not pgdyno's own",
+            detail="pgdyno would remove it, and keeps its own WAL under that name",
+            hint="give it another name, or choose another folder with --wal-home",
+        )
 
 
 def _remove(folder: Path) -> None:
