@@ -199,6 +199,18 @@ def test_old_kernels_with_fewer_fields_leave_what_they_lack_absent(tmp_path: Pat
     assert np.isnan(disk["disk_flush_iops"].values).all()
 
 
+@pytest.mark.parametrize(
+    ("device", "flushes", "rate"), [("dm-0", 0, None), ("dm-1", 5, 4.0), ("md127", 0, None), ("sda", 0, 0.0)]
+)
+def test_flushes_that_are_not_counted_are_absent(tmp_path: Path, device: str, flushes: int, rate: float | None) -> None:
+    rows = [[1] * 15 + [min(1, flushes), 0], [2] * 15 + [flushes, 0]]
+    flushed = series.disk_series(write(tmp_path, [1.0, 2.0], **{f"disk__{device}": rows}), device)["disk_flush_iops"]
+    if rate is None:
+        assert flushed.absent == f"the kernel counts no flushes of {device}, only those of the disks below it"
+    else:
+        assert flushed.values.tolist() == [rate]
+
+
 def test_a_source_that_is_not_there_is_absent_with_the_kernels_reason(tmp_path: Path) -> None:
     samples = write(
         tmp_path, [1.0, 2.0], absent={"psi.cpu": "Operation not supported"}, sched=[[1, 0, 1, 0], [2, 0, 1, 0]]

@@ -60,5 +60,14 @@ def test_cpus_that_a_container_numbers_anew(
     assert MachineCounters(None, None).read()[1]["cpu_s"] == cpu_s
 
 
+@pytest.mark.parametrize(("device", "flushes", "count"), [("dm-0", 0, None), ("dm-0", 7, 7), ("vda", 0, 0)])
+def test_flushes_that_are_not_counted_are_absent(tmp_path: Path, device: str, flushes: int, count: int | None) -> None:
+    counters = MachineCounters(None, device, is_here=False)
+    counters._disk = tmp_path / device / "stat"
+    counters._disk.parent.mkdir()
+    counters._disk.write_text(f"{'9 ' * 15}{flushes} 0")
+    assert counters.read()[1]["device_flush_count"] == count
+
+
 def test_a_machine_elsewhere_is_not_read() -> None:
     assert MachineCounters(None, None, is_here=False).read()[1]["cpu_s"] is None

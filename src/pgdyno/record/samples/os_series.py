@@ -267,7 +267,7 @@ def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
         "disk_write_await_ms": grown["writes"],
         "disk_flush_await_ms": grown["flushes"],
     }
-    return {
+    found = {
         metric: _os_rate(
             samples,
             metric,
@@ -278,6 +278,16 @@ def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
         )
         for metric, series in values.items()
     }
+    if counts_no_flushes(device) and not (gauge(samples.frame, f"disk.{device}/flushes") > 0).any():
+        reason = f"the kernel counts no flushes of {device}, only those of the disks below it"
+        found |= {name: absent_series(name, device, reason) for name in ("disk_flush_iops", "disk_flush_await_ms")}
+    return found
+
+
+def counts_no_flushes(device: str) -> bool:
+    """Return whether a block device may be one of those whose flushes the kernel does not count: LVM's and RAIDs."""
+    # Source: Linux, block/blk-flush.c, blk_account_io_flush(), which counts requests; these devices pass bios on.
+    return device.startswith(("dm-", "md"))
 
 
 def _disk_fields(samples: OsSamples) -> tuple[str, ...]:

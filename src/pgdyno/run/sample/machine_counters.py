@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pgdyno.record.samples.os_series import counts_no_flushes
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.postgres import sql
 
@@ -51,7 +52,12 @@ class MachineCounters:
             "device_flush_count": (15, 1),
         }
         fields = [] if self._disk is None or not self._disk.exists() else self._disk.read_text(encoding="ascii").split()
-        return {name: int(fields[at]) * unit if at < len(fields) else None for name, (at, unit) in place.items()}
+        counts: Counts = {
+            name: int(fields[at]) * unit if at < len(fields) else None for name, (at, unit) in place.items()
+        }
+        if self._disk is not None and counts_no_flushes(self._disk.parent.name):
+            counts["device_flush_count"] = counts["device_flush_count"] or None
+        return counts
 
 
 def subtract_counts(after: Counts, before: Counts) -> Counts:
