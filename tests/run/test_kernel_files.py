@@ -162,6 +162,31 @@ def test_what_is_refused(name: str, value: str, words: str) -> None:
         check_values({name: value})
 
 
+@needs_root
+def test_a_setting_of_two_names_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sizes = [folder.name for folder in Path("/sys/kernel/mm/hugepages").iterdir()]
+    pools = {f"/sys/kernel/mm/hugepages/{size}/nr_hugepages": "0" for size in sizes}
+    if not pools:
+        pytest.skip("this kernel has no huge pages")
+    size = next(line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if "Hugepagesize" in line)
+    own = f"/sys/kernel/mm/hugepages/hugepages-{size}kB/nr_hugepages"
+    assert check_values(pools).keys() == {name.removeprefix("/sys/") for name in pools if name != own} | {
+        "vm.nr_hugepages"
+    }
+    for other in ("vm.nr_hugepages", own.removeprefix("/sys/")):
+        with pytest.raises(SpecError, match=f"^{own} and {other} are one setting"):
+            check_values({own: "0", other: "1"})
+    (policy := tmp_path / "devices/system/cpu/cpufreq/policy0").mkdir(parents=True)
+    (policy / "scaling_governor").write_text("powersave\n")
+    (link := tmp_path / "devices/system/cpu/cpu1/cpufreq").parent.mkdir()
+    link.symlink_to(policy)
+    monkeypatch.setattr("pgdyno.run.change.sysfs.ROOT", tmp_path)
+    governor = "devices/system/cpu/cpufreq/policy0/scaling_governor"
+    assert check_values({"devices/system/cpu/cpu1/cpufreq/scaling_governor": "performance"}) == {
+        governor: "performance"
+    }
+
+
 def test_their_names_are_those_of_kernel_settings() -> None:
     for name in (THP, f"/sys/{THP}", "block/vda/queue/scheduler"):
         assert is_sysctl(name)

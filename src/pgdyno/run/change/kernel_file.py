@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from pgdyno.errors import SpecError
 from pgdyno.run.change import mount_option, sysctl, sysfs
 from pgdyno.run.change.changes import ChangeKind
 
@@ -25,15 +26,25 @@ def check_values(values: Mapping[str, str]) -> dict[str, str]:
     """Check whether settings can be changed here and undone; return them by canonical name.
 
     Raises:
-        SpecError: As for `check_sysctls`, `check_sysfs` and `check_mount_options`.
+        SpecError: Two names are of one setting; or as for `check_sysctls`, `check_sysfs` and `check_mount_options`.
         HostError: Likewise.
     """
+    one_name = {name: _resolve(name) for name in values}
+    if twice := [name for name in values if list(one_name.values()).count(one_name[name]) > 1]:
+        raise SpecError(f"{' and '.join(twice)} are one setting", hint="set only one of them")
+    values = {one_name[name]: value for name, value in values.items()}
     files, options = _of(values, ChangeKind.SYSFS), _of(values, ChangeKind.MOUNT)
     return {
         **sysctl.check_sysctls(_of(values, ChangeKind.SYSCTL)),
         **sysfs.check_sysfs(files),
         **mount_option.check_mount_options(options),
     }
+
+
+def _resolve(name: str) -> str:
+    """Return the one name of a setting that has several."""
+    named = sysfs.resolve_name(name)
+    return sysctl.resolve_sysctl(named) if kind_of(named) is ChangeKind.SYSCTL else named
 
 
 def find_namespace(name: str) -> str | None:

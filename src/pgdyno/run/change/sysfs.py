@@ -33,6 +33,8 @@ _LISTED = {"current_clocksource": "available_clocksource"}
 # elevator_switch(), and block/bfq-iosched.c, bfq_init_queue().
 _SCHEDULER = re.compile(r"(?P<queue>block/[^/]+/queue/)scheduler")
 _RESET_BY_SCHEDULER = ("nr_requests", "wbt_lat_usec")
+_POOL = re.compile(r"kernel/mm/hugepages/hugepages-(?P<size_kb>\d+)kB/(?P<name>nr_hugepages|nr_overcommit_hugepages)")
+_FREQUENCY = re.compile(r"(?P<cpu>devices/system/cpu/cpu\d+/cpufreq)/(?P<name>\w+)")
 _CHOICE = re.compile(r"\[(?P<chosen>[^\]]+)\]")
 
 
@@ -74,6 +76,24 @@ def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
                 hint="run pgdyno as root of the host itself, or leave settings below /sys out",
             )
     return wanted
+
+
+def resolve_name(name: str) -> str:
+    """Return the one name of a setting that has several: of huge pages that of the sysctl, of CPU frequencies that of the policy.
+
+    Other names are returned as they are, but paths below /sys without /sys.
+    """
+    path = _path_of(name)
+    if found := _POOL.fullmatch(path):
+        # Source: the kernel's Documentation/admin-guide/mm/hugetlbpage.rst: the sysctl is the pool of the default size.
+        default = re.search(
+            r"^Hugepagesize: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE
+        )
+        return f"vm.{found['name']}" if default and default[1] == found["size_kb"] else path
+    if found := _FREQUENCY.fullmatch(path):
+        # Source: the kernel's Documentation/admin-guide/pm/cpufreq.rst: a link to the policy, which several CPUs may share.
+        return f"{(ROOT / found['cpu']).resolve().relative_to(ROOT.resolve())}/{found['name']}"
+    return path if is_known(name) else name
 
 
 def reset_with(name: str) -> tuple[str, ...]:
