@@ -258,6 +258,31 @@ def test_a_load_on_some_of_the_cpus_is_judged_by_these_whatever_runs_on_the_rest
     assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
 
 
+@each_row(
+    [
+        ({}, (6.0, 0.06), 64, True),
+        # Half of them are busy, a queue, a quota that runs out, and CPUs of which nobody counted who waits for one.
+        ({"cpu_busy_ratio": 0.6}, (6.0, 0.06), 64, False),
+        ({}, (4.0, 2.0), 64, False),
+        ({}, None, 64, False),
+        # The load itself uses three of the four that it may use.
+        ({}, (6.0, 0.06), 4, False),
+    ]
+)
+def test_where_cpus_are_idle_the_speed_of_one_limits_and_not_their_number(
+    shares: dict[str, float], backends: tuple[float, float] | None, usable: int, is_of_one: bool
+) -> None:
+    trial = analyse(make_timed({RUNNING: 6.0, IDLE: 2.0}, backends=backends, threads=[(0.1, 0.0)]))
+    shares = {**trial.shares, "cpu_busy_ratio": 0.06, "cpu_others_ratio": 0.01, "cpu_steal_ratio": 0.0, **shares}
+    host = msgspec.structs.replace(make_record().host, cpu_count=usable, cpu_limit=None)
+    record = msgspec.structs.replace(make_record(), host=host)
+    found = judge_workload(record, LOAD, [msgspec.structs.replace(trial, shares=shares, cpus_seen_count=64)])
+    assert found is not None
+    assert (found.resource, found.is_of_one_cpu) == (Resource.CPU, is_of_one)
+    said = "the CPUs were 6 % busy: each client waits for one of them at a time"
+    assert (said in found.evidence) is is_of_one
+
+
 def test_a_full_pgbench_keeps_cpus_from_being_sure() -> None:
     """Of a load generator in a control group: pgbench's thread 96 % busy, mostly waiting."""
     free = make_timed(

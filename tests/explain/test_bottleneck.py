@@ -9,7 +9,7 @@ import msgspec
 
 from pgdyno.analyse.bottleneck.sign_reading import read_signs
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare
+from pgdyno.analyse.transaction_time.shares import ONE_CPU, Bottleneck, Certainty, Resource, TimeShare
 from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
@@ -177,6 +177,15 @@ def test_a_gain_is_a_bound_of_what_is_there() -> None:
     finding = with_change(Resource.CPU, finding_of="thinking")
     assert finding.gain.endswith("expected, not measured")
     assert with_change(Resource.WAL_FLUSH, share=None).gain == ""
+
+
+def test_where_cpus_are_idle_more_of_them_are_no_advice() -> None:
+    finding = with_change(Resource.CPU, finding_of="quiet-15-1000", part=ONE_CPU)
+    assert finding.claim == "The speed of one CPU probably limits this load."
+    assert finding.advice.startswith("More clients")
+    assert "clients=8 should be faster" in finding.confirm
+    assert all("other programs" not in rival.cause for rival in finding.rivals)
+    assert "every waiting backend" not in finding.gain
 
 
 def test_stopping_other_programs_gains_no_more_than_the_cpus_have() -> None:

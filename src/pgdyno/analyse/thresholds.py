@@ -50,6 +50,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """Clients that wait for a row lock, over clients that may hold one: above it, chance does not explain the locks."""
     queueing_ratio: float = 0.3
     """Share of the runnable time of backends: above it, the CPUs are short for this load, and samples are taken late, too."""
+    idle_cpu_ratio: float = 0.5
+    """Share of the CPUs' time: below it, twice as many clients find CPUs, and more CPUs do no more for those that there are."""
     throttled_ratio: float = 0.2
     """Share of the periods of a control group's quota in which it ran out: above it, the quota is the CPU limit. The
     kernel counts both, Linux Documentation/scheduler/sched-bwc.rst."""

@@ -73,6 +73,10 @@ _DIVIDED: Mapping[Resource, tuple[str, tuple[str, ...]]] = {
     Resource.DATA_READ: ("the pages read", ("read_pages",)),
     Resource.TEMP_FILE: ("the pages of temporary files", ("temp_read_pages", "temp_written_pages")),
 }
+_ONE_CPU_ADVICE = (
+    "More clients, where there is work for them, or faster CPUs, not more of them; or less work in a transaction: prepared"
+    " statements, fewer round trips."
+)
 _QUERY_WIDTH = 100
 _CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
     Resource.CPU: (ChartKind.CPU, ChartKind.RUN_QUEUE, ChartKind.CPU_QUOTA),
@@ -126,7 +130,8 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         shown=None if trial is None else trial.record.values,
     )
     signs = None if trial is None else read_signs(record, workload.load, trial)
-    others_ratio = None if signs is None else signs.others_ratio
+    # Where CPUs are idle, other programs take none from the load.
+    others_ratio = None if signs is None or found.is_of_one_cpu else signs.others_ratio
     gain = None if signs is None or found.share is None else _bound_gain(found, signs)
     charts = {} if trial is None else trial.charts
     return Finding(
@@ -175,7 +180,7 @@ def _claim(found: Bottleneck, place: str) -> str:
     if noun is None:
         return "What limits this load is not known."
     probably = " probably" if found.certainty is Certainty.LIKELY else ""
-    limits = "limit" if found.resource in _PLURAL else "limits"
+    limits = "limit" if found.resource in _PLURAL and not found.part else "limits"
     return f"{noun[:1].upper()}{noun[1:]}{place}{probably} {limits} this load."
 
 
@@ -202,11 +207,12 @@ def _advise(found: Bottleneck, load: PlannedWorkload, others: float | None) -> s
         return "A higher rate, or none, shows what the server can do."
     if _are_others_to_stop(found, others):
         return "Stop the other programs that use the CPUs, or move them elsewhere, and measure again."
-    return _ADVICE.get(found.resource, "")
+    return _ONE_CPU_ADVICE if found.is_of_one_cpu else _ADVICE.get(found.resource, "")
 
 
 def _are_others_to_stop(found: Bottleneck, others: float | None) -> bool:
-    return found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_stopped_ratio
+    is_short = found.resource is Resource.CPU and not found.is_of_one_cpu
+    return is_short and others is not None and others >= THRESHOLDS.others_stopped_ratio
 
 
 def _list_rivals(found: Bottleneck, others: float | None, place: str) -> Iterator[Rival]:
@@ -218,14 +224,15 @@ def _list_rivals(found: Bottleneck, others: float | None, place: str) -> Iterato
 
 
 def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
-    """Bound the gain if the resource took no time; for CPUs, if no backend had to wait for one.
+    """Bound the gain if the resource took no time; for CPUs of which none is idle, if no backend had to wait for one.
 
     Source: asymptotic bounds, Lazowska et al. 1984, chapter 5.
     """
     share, time = found.share, signs.time
     if share is None or time is None:
         return None
-    part: float | None = time.queueing_ratio if found.resource is Resource.CPU else 1.0
+    is_queue = found.resource is Resource.CPU and not found.is_of_one_cpu
+    part: float | None = time.queueing_ratio if is_queue else 1.0
     if part is None:
         return None
     value = _growth_without(part * share.ratio)
@@ -236,7 +243,7 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
         return _Gain(value=left, low=None if low is None else min(low, left), high=left, held_by="the CPUs")
     if left is not None and high is not None:
         high = min(high, left)
-    if found.resource is Resource.CPU:
+    if is_queue:
         return _Gain(value=value, low=low, high=high, were="if every waiting backend had a CPU")
     return _Gain(value=value, low=low, high=high)
 
@@ -253,7 +260,8 @@ def _cpu_left(found: Bottleneck, signs: Signs) -> float | None:
     """
     own, others = signs.own_cpu_ratio, signs.others_ratio
     is_theirs = _are_others_to_stop(found, others)
-    if own is None or own <= 0.0 or (found.resource is Resource.CPU and not is_theirs):
+    lacks_cpus = found.resource is Resource.CPU and not (is_theirs or found.is_of_one_cpu)
+    if own is None or own <= 0.0 or lacks_cpus:
         return None
     taken = signs.stolen_ratio + (0.0 if is_theirs else others or 0.0)
     return max(0.0, (1.0 - taken) / own - 1.0)

@@ -125,6 +125,8 @@ def choose_intervention(
         shown={} if record.given is None else (shown or {}),
     )
     choose = (_CHOICES if record.given is None else _GIVEN_CHOICES).get(bottleneck.resource)
+    if bottleneck.is_of_one_cpu:
+        choose = _more_clients
     # What is varied is one value for all clients, and parts have their own.
     chosen = None if choose is None or load.rate_tps is not None or load.parts else choose(base)
     if chosen is None or (record.given is not None and is_confirmable(record)):

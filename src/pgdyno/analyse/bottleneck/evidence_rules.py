@@ -85,6 +85,8 @@ def _cpu_context(signs: Signs) -> Iterator[str]:
         yield f"runnable backends waited for a CPU {format_share(time.queueing_ratio)} of that time"
     if time is not None and time.running_ms is not None:
         yield f"the kernel counted {time.running_ms:.3g} ms of CPU time of the server's backends in a transaction"
+    if signs.idle_cpus is not None:
+        yield signs.idle_cpus
     others = signs.others_ratio
     if others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         yield f"programs that are no part of the study used {format_share(others)} of the CPUs"

@@ -212,6 +212,17 @@ class Signs(msgspec.Struct, kw_only=True):
         return self.saturated_cpu is not None or (queueing or 0.0) >= THRESHOLDS.queueing_ratio
 
     @property
+    def idle_cpus(self) -> str | None:
+        """Why there are CPUs for more clients; None if there are too few, or backends queue for one, or that was not observed."""
+        busy = self.own_cpu_ratio if self.is_cpu_subset else self.cpu_use_ratio
+        if busy is None or self.usable_cpu_count is None or not self.has_cpu_wait_counts or self.is_cpu_short:
+            return None
+        if busy >= THRESHOLDS.idle_cpu_ratio or (self.throttled_ratio or 0.0) >= THRESHOLDS.throttled_ratio:
+            return None
+        whose = f" with this load, which may use {format_cpus(self.usable_cpu_count)}" if self.is_cpu_subset else ""
+        return f"the CPUs were {format_share(busy)} busy{whose}: each client waits for one of them at a time"
+
+    @property
     def generator_ratio(self) -> float | None:
         """Share of time that pgbench's busiest thread had a CPU or waited for one; only had one, if waits were not counted."""
         counted = None if self.time is None else self.time.generator_ratio

@@ -9,6 +9,9 @@ import enum
 
 import msgspec
 
+ONE_CPU = "the speed of one CPU"
+"""Part of the CPUs that limits where others are idle."""
+
 
 class Resource(enum.Enum):
     """The resources that a client may wait for, or that may limit a load."""
@@ -104,3 +107,8 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be judged, and why."""
     trial: int | None = None
     """Number of the trial that all figures come from; None if the trials disagree."""
+
+    @property
+    def is_of_one_cpu(self) -> bool:
+        """True if CPUs are idle, so that their speed limits the load and not their number."""
+        return self.resource is Resource.CPU and self.part == ONE_CPU
