@@ -106,14 +106,16 @@ def test_the_verdict_decides_by_as_much_as_a_limit_takes(
     ("kind", "effect", "expects", "outcome"),
     [
         (VerdictKind.FASTER, 0.38, "faster", ConfirmationOutcome.FITS),
-        (VerdictKind.EQUIVALENT, 0.0, "faster", ConfirmationOutcome.OPEN),
+        (VerdictKind.EQUIVALENT, 0.0, "faster", ConfirmationOutcome.AGAINST),
+        (VerdictKind.SLOWER, -0.2, "faster", ConfirmationOutcome.AGAINST),
+        (VerdictKind.EQUIVALENT, 0.0, "slower", ConfirmationOutcome.AGAINST),
         (VerdictKind.EQUIVALENT, 0.0, "equivalent", ConfirmationOutcome.FITS),
         (VerdictKind.FASTER, 0.2, "equivalent", ConfirmationOutcome.FITS),
-        (VerdictKind.SLOWER, -0.4, "equivalent", ConfirmationOutcome.OPEN),
+        (VerdictKind.SLOWER, -0.4, "equivalent", ConfirmationOutcome.AGAINST),
         (VerdictKind.INCONCLUSIVE, 0.0, "equivalent", ConfirmationOutcome.OPEN),
     ],
 )
-def test_what_other_limits_would_answer_alike_settles_nothing(
+def test_what_other_limits_would_answer_alike_speaks_for_or_against_it(
     kind: VerdictKind, effect: float, expects: str, outcome: ConfirmationOutcome
 ) -> None:
     assert _judge(kind, effect, expects=expects, is_specific=False).outcome is outcome
@@ -131,17 +133,19 @@ def test_a_variant_that_was_never_measured_says_nothing() -> None:
     assert judge_confirmation(judged.asked, comparison, place="x") is None
 
 
-def _explain(confirmed: Confirmed) -> tuple[Bottleneck, str, str, Certainty | None, str]:
+def _explain(
+    confirmed: Confirmed, bottleneck: Bottleneck = FOUND
+) -> tuple[Bottleneck, str, str, Certainty | None, str]:
     report = build_report(names=("select-only", "tpcb-like"))
-    found = tuple(msgspec.structs.replace(one, bottleneck=FOUND) for one in report.analysis.workloads)
+    found = tuple(msgspec.structs.replace(one, bottleneck=bottleneck) for one in report.analysis.workloads)
     analysis = confirm_analysis(msgspec.structs.replace(report.analysis, workloads=found), [confirmed])
     (own, other) = analysis.workloads
-    assert other.bottleneck == FOUND
+    assert other.bottleneck == bottleneck
     assert own.bottleneck is not None
     findings = confirm_findings(
         tuple(find_bottlenecks(report.record, analysis)), [confirmed], record_dir="records/first"
     )
-    assert findings[1].certainty is Certainty.LIKELY
+    assert findings[1].certainty is bottleneck.certainty
     assert findings[1].confirm.startswith(
         "`pgdyno explain records/first --confirm --workload tpcb-like`: mode=prepared should be"
     )
@@ -170,6 +174,21 @@ def test_what_is_refuted_is_unknown_and_not_replaced_by_the_next_guess() -> None
     bottleneck, claim, _, certainty, confirm = _explain(_judge(VerdictKind.EQUIVALENT, 0.0))
     assert (bottleneck.resource, bottleneck.certainty) == (Resource.UNKNOWN, Certainty.UNKNOWN)
     assert (claim, certainty, confirm) == ("What limits this load is not known.", Certainty.UNKNOWN, "")
+
+
+def test_what_is_refuted_is_not_named_by_its_part_either() -> None:
+    found = msgspec.structs.replace(FOUND, part="the last of them")
+    _, claim, *_ = _explain(_judge(VerdictKind.EQUIVALENT, 0.0), found)
+    assert claim == "What limits this load is not known."
+
+
+def test_what_speaks_against_a_limit_leaves_it_likely_at_best() -> None:
+    sure = msgspec.structs.replace(FOUND, certainty=Certainty.STRONG)
+    bottleneck, claim, gain, certainty, confirm = _explain(_judge(VerdictKind.EQUIVALENT, 0.0, is_specific=False), sure)
+    assert (claim, certainty, confirm) == ("The CPUs probably limit this load.", Certainty.LIKELY, "")
+    assert bottleneck.evidence[0].startswith("experiment on CPU (against it): mode=prepared in place of mode=simple")
+    assert bottleneck.evidence[0].endswith("12 pairs, which speaks against it: faster was expected")
+    assert "mode=prepared" not in gain
 
 
 def test_what_is_open_says_how_to_go_on() -> None:

@@ -1,8 +1,9 @@
-"""Judge an experiment on a bottleneck: it proves the bottleneck, refutes it, or is still open.
+"""Judge an experiment on a bottleneck: it proves the bottleneck, refutes it, speaks for or against it, or is still open.
 
 An experiment proves only what it varied: that the load follows one resource, by as much as the bottleneck predicts. If
-other limits would give the same result, it supports the bottleneck but decides nothing. A refuted bottleneck is not
-replaced by the next guess: the limit is unknown until an experiment shows one.
+other limits would give the same result, it supports the bottleneck but decides nothing. Nor does another result refute it
+then, because nobody can say how much was to be expected: a bottleneck is likely at best after that. A refuted bottleneck
+is not replaced by the next guess: the limit is unknown until an experiment shows one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class ConfirmationOutcome(enum.Enum):
     PROVEN = "proven"
     FITS = "fits"
     """The result is as expected, but would be the same with another limit."""
+    AGAINST = "against it"
+    """The result is another than expected, but of an experiment that could not have decided."""
     REFUTED = "refuted"
     OPEN = "open"
 
@@ -67,6 +70,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
         said = {
             ConfirmationOutcome.PROVEN: "so it does limit this load",
             ConfirmationOutcome.FITS: "which fits, and would with some other limits, too",
+            ConfirmationOutcome.AGAINST: f"which speaks against it: {asked.expects} was expected",
             ConfirmationOutcome.REFUTED: f"so it does not limit this load{self._wanted}",
             ConfirmationOutcome.OPEN: "which settles nothing yet",
         }[self.outcome]
@@ -100,7 +104,7 @@ def _judge(asked: Confirmation, verdict: Verdict) -> ConfirmationOutcome:
     if not asked.is_specific:
         # If less of the load does even more, that is stronger evidence of the same.
         is_so = kind.value == asked.expects or (asked.expects == _EQUIVALENT and kind is VerdictKind.FASTER)
-        return ConfirmationOutcome.FITS if is_so else ConfirmationOutcome.OPEN
+        return ConfirmationOutcome.FITS if is_so else ConfirmationOutcome.AGAINST
     if kind.value != asked.expects:
         return ConfirmationOutcome.REFUTED
     ends = sorted(abs(end) for end in (verdict.low_ratio, verdict.high_ratio) if end is not None)
@@ -159,8 +163,15 @@ def _confirm_bottleneck(bottleneck: Bottleneck, one: Confirmed) -> Bottleneck:
             return msgspec.structs.replace(bottleneck, certainty=Certainty.STRONG, evidence=evidence)
         case ConfirmationOutcome.REFUTED:
             return msgspec.structs.replace(
-                bottleneck, resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=evidence, share=None
+                bottleneck,
+                resource=Resource.UNKNOWN,
+                certainty=Certainty.UNKNOWN,
+                evidence=evidence,
+                part="",
+                share=None,
             )
+        case ConfirmationOutcome.AGAINST:
+            return msgspec.structs.replace(bottleneck, certainty=Certainty.LIKELY, evidence=evidence)
         case ConfirmationOutcome.OPEN:
             return msgspec.structs.replace(bottleneck, evidence=evidence)
 
