@@ -149,7 +149,7 @@ def read_preflight(
         limits=limits,
         process_limits=read_process_limits(tree),
         timers=timers,
-        load_programs=find_load_programs(after.processes, later_tree, own_pid=own_pid),
+        load_programs=find_load_programs(before, after, later_tree, own_pid=own_pid),
         servers=find_servers(after.processes, later_tree, activity, before, after),
         is_on_battery=read_is_on_battery(tree),
         server=subject.server,

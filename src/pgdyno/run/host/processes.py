@@ -35,6 +35,14 @@ _LOAD_PROGRAMS = frozenset(
         *("apt-get", "dpkg", "unattended-upgr", "dnf", "yum", "redis-benchmark", "wrk", "k6"),
     )
 )
+# Those of them that also wait all day for work, with the word of their command line that tells. Source: the units
+# unattended-upgrades.service and rsync.service of Debian; the manuals of pgBackRest (server) and Barman (receive-wal).
+_WAITING = {
+    "unattended-upgr": "--wait-for-signal",
+    "rsync": "--daemon",
+    "pgbackrest": "server",
+    "barman": "receive-wal",
+}
 _PGDYNO_AT_WORK = frozenset({"bench", "run", "resume", "compare", "sweep", "disk"})
 
 
@@ -163,25 +171,37 @@ def ascend(processes: Mapping[int, Process], pid: int) -> frozenset[int]:
 
 
 def find_load_programs(
-    processes: Mapping[int, Process], tree: Tree, *, own_pid: int | None = None
+    before: ProcSnapshot, after: ProcSnapshot, tree: Tree, *, own_pid: int | None = None
 ) -> tuple[LoadProgram, ...]:
-    """Find programs whose purpose is load, and other pgdynos that measure.
+    """Find programs whose purpose is load, and other pgdynos that measure; daemons only if they worked between two readings.
 
     Args:
-        processes: All visible processes.
+        before: The first reading.
+        after: The second one.
         tree: The machine.
         own_pid: The present process; it, its descendants and its ancestors are left out.
     """
+    processes, used = after.processes, _ticks_used(before, after)
     ours = frozenset[int]() if own_pid is None else descend(processes, own_pid) | ascend(processes, own_pid)
     found = []
     for process in processes.values():
         if process.pid in ours:
             continue
         if process.name in _LOAD_PROGRAMS:
+            if not used[process.pid] and _is_daemon(tree, process):
+                continue
             found.append(LoadProgram(pid=process.pid, name=process.name))
         elif _find_command(tree, process) in _PGDYNO_AT_WORK:
             found.append(LoadProgram(pid=process.pid, name="pgdyno"))
     return tuple(found)
+
+
+def _is_daemon(tree: Tree, process: Process) -> bool:
+    return _WAITING.get(process.name) in _read_words(tree, process.pid)
+
+
+def _read_words(tree: Tree, pid: int) -> list[str]:
+    return (tree.read(f"proc/{pid}/cmdline") or "").split("\0")
 
 
 def find_servers(
@@ -215,7 +235,7 @@ def find_data_dir(tree: Tree, pid: int) -> str | None:
     """Return a postmaster's data directory: its current folder, or the argument of -D."""
     with contextlib.suppress(OSError):
         return str(tree.path(f"proc/{pid}/cwd").readlink())
-    words = (tree.read(f"proc/{pid}/cmdline") or "").split("\0")
+    words = _read_words(tree, pid)
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == "-D":
             return following or None
@@ -228,7 +248,7 @@ def _find_command(tree: Tree, process: Process | None) -> str | None:
     """Return the command of a process that is a pgdyno; None if it is something else."""
     if process is None or not process.name.startswith(("pgdyno", "python")):
         return None
-    words = (tree.read(f"proc/{process.pid}/cmdline") or "").split("\0")
+    words = _read_words(tree, process.pid)
     for place, word in enumerate(words[:4]):
         if PurePath(word).name == "pgdyno" or (word == "pgdyno" and words[place - 1 : place] == ["-m"]):
             return next(iter(words[place + 1 : place + 2]), None)
