@@ -28,6 +28,7 @@ from pgdyno.record.machine.preflight import (
     ProcessLimits,
     ServerOrigin,
     ServerSnapshot,
+    Timer,
 )
 from pgdyno.record.types import SettingFact
 from pgdyno.report.documents.check import name_kept_severity
@@ -569,6 +570,30 @@ def test_timers_beyond_the_study_are_left_alone(tmp_path: Path) -> None:
     host, facts = look(tmp_path, timers)
     assert find_obstacles(host, facts, intent=Intent(horizon_s=300.0)) == ()
     assert "fstrim" not in words_of(find_obstacles(host, facts, intent=Intent(horizon_s=900.0)))
+
+
+def test_a_job_is_judged_by_its_own_name(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+
+    def judge(job: str) -> list[Severity]:
+        timers = (Timer(name="/etc/crontab, line 3", job=job, due_s=60.0),)
+        found = find_obstacles(host, msgspec.structs.replace(facts, timers=timers), intent=Intent(horizon_s=900.0))
+        return [one.severity for one in found]
+
+    for light in ("logrotate", "logrotate, ntpsec", "dpkg"):
+        assert judge(light) == [], light
+    for unknown in ("capture-stats", "irqbalance-report", "rapport-refresh", "logrotate, warehouse-refresh"):
+        assert judge(unknown) == [Severity.NOTE], unknown
+    heavy = "apt-daily.service btrfs-balance.service plocate e2scrub_all pg_dumpall mdcheck_start.service raid-check.service"
+    for name in (
+        *heavy.split(),
+        "logrotate, apt-compat",
+        "dnf-makecache.service",
+        "clamscan",
+        "freshclam",
+        "mysqldump",
+    ):
+        assert judge(name) == [Severity.CRITICAL], name
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,21 @@ def test_when_a_line_starts_next(fields: str, next_start: datetime | None) -> No
         ("cd / && run-parts --report /etc/cron.hourly", "/etc/cron.hourly"),
         ("test -x /usr/sbin/anacron || { cd / && run-parts --report /etc/cron.daily; }", "/etc/cron.daily"),
         ("command -v debian-sa1 > /dev/null && debian-sa1 1 1", "debian-sa1"),
+        ("nice -n 19 ionice -c3 /usr/bin/pgbackrest backup", "pgbackrest"),
+        ("nice -19 ionice -c 2 -n 7 pg_dump shop", "pg_dump"),
+        ("flock -n -w 5 /run/lock/b /opt/backup.sh", "backup.sh"),
+        ("/usr/bin/flock /run/lock/b -c 'cd /srv && nice /opt/backup.sh geheim'", "backup.sh"),
+        ("sudo -nu postgres -- /usr/bin/vacuumdb --all", "vacuumdb"),
+        ("sudo --user postgres bash -lc 'PGPASSWORD=\"geheim \" pg_dump shop'", "pg_dump"),
+        ("su - postgres -c 'pg_dumpall > /b'", "pg_dumpall"),
+        ("bash -o pipefail -c '/opt/backup.sh | gzip'", "backup.sh"),
+        ("sh /opt/backup.sh", "backup.sh"),
+        ("env -u LANG A='x geheim' timeout -k 5 3600 chronic restic backup", "restic"),
+        ("taskset -c 0-1 rsync -a /srv b:", "rsync"),
+        ("{ nice updatedb; }", "updatedb"),
+        # A quote that nobody closes.
+        ("nice /opt/backup.sh 'geheim", "backup.sh"),
+        ("sudo -u postgres", "sudo"),
     ],
 )
 def test_only_the_program_is_kept(command: str, program: str) -> None:

@@ -21,17 +21,18 @@ _DISK_BUSY_RATIO = 0.1
 _PACKAGED = ("/var/lib/postgresql/", "/var/lib/pgsql/")
 _PGDYNO = "pgdyno"
 _DIRTY_BYTES = 256 * 1024**2
-# Jobs that read or write much, or lock packages for minutes, by the names that distributions and vendors use.
+# Jobs that read or write much, or lock packages for minutes, by the names that distributions and vendors use. Short ones
+# are also parts of other words: capture, irqbalance.
 _HEAVY_JOB = re.compile(
-    r"apt|dnf|yum|zypper|packagekit|unattended|fstrim|scrub|mdcheck|mdadm|raid|balance|defrag|trim|locate|updatedb|man-db"
-    r"|backup|dump|backrest|barman|wal-g|restic|borg|rsnapshot|snapper|timeshift|rsync|duplicity|clam|rkhunter|aide"
-    r"|vacuum|reindex|fwupd|snapd",
+    r"zypper|packagekit|unattended|fstrim|scrub|mdcheck|mdadm|defrag|updatedb|man-db|backup|dump|backrest|barman|wal-g|restic"
+    r"|rsnapshot|snapper|timeshift|rsync|duplicity|clamav|clamd?scan|freshclam|rkhunter|aidecheck|vacuum|reindex|fwupd|snapd"
+    r"|(?<![a-z0-9])(?:apt|aptitude|dnf5?|yum|raid|balance|trim|[mp]?locate|borg|borgmatic|clam|aide)(?![a-z0-9])",
     re.IGNORECASE,
 )
 # Jobs that finish in a moment.
 _LIGHT_JOB = re.compile(
-    r"systemd-tmpfiles|logrotate|dpkg-db-backup|motd|sysstat|^sa1|ua-timer|phpsession|certbot|ntp|chrony|e2scrub_reap"
-    r"|apport|update-notifier|^dpkg$",
+    r"(?<![a-z0-9])(?:systemd-tmpfiles|logrotate|dpkg-db-backup|motd|sysstat|sa1|ua-timer|phpsession|certbot|ntp|chrony"
+    r"|e2scrub_reap|apport|update-notifier)|^dpkg$",
     re.IGNORECASE,
 )
 
@@ -195,7 +196,7 @@ def _dirty(rule_input: RuleInput) -> Iterator[Finding]:
 def _timers(rule_input: RuleInput) -> Iterator[Finding]:
     due = [timer for timer in rule_input.facts.timers if timer.due_s <= rule_input.intent.horizon_s]
     heavy = [timer for timer in due if _is_heavy(timer)]
-    unknown = [timer for timer in due if not _is_heavy(timer) and not _LIGHT_JOB.search(f"{timer.job}")]
+    unknown = [timer for timer in due if not _is_heavy(timer) and not all(map(_LIGHT_JOB.search, _list_jobs(timer)))]
     if heavy:
         units = " ".join(timer.name for timer in heavy if timer.name.endswith(".timer"))
         yield Finding(
@@ -219,7 +220,11 @@ def _timers(rule_input: RuleInput) -> Iterator[Finding]:
 
 
 def _is_heavy(timer: Timer) -> bool:
-    return any(_HEAVY_JOB.search(job) and not _LIGHT_JOB.search(job) for job in timer.job.split(", "))
+    return any(_HEAVY_JOB.search(job) and not _LIGHT_JOB.search(job) for job in _list_jobs(timer))
+
+
+def _list_jobs(timer: Timer) -> list[str]:
+    return timer.job.split(", ")
 
 
 def _list_timers(timers: list[Timer]) -> str:

@@ -8,6 +8,7 @@ arguments may contain passwords.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import PurePath
@@ -31,6 +32,37 @@ _PART = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 _SHELL_TEST = re.compile(r"(?:test\s[^&|;]*|\[\s[^\]]*\]\s*|cd\s[^&|;]*|command\s+-v\s[^&|;]*)(?:&&|\|\||;)\s*")
 _RUNS_PARTS = re.compile(r"run-parts\s+(?:-\S+\s+)*(?P<folder>/[^\s;&|)}]+)")
 
+# Programs that run another one: the letters of their options that have a value, and the number of words before that program.
+# Source: their manual pages.
+_WRAPPERS: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(("chronic", "cronic", "nohup", "setsid", "systemd-inhibit"), ("", 0)),
+    **dict.fromkeys(("sh", "bash", "dash", "ksh", "zsh"), ("oO", 0)),
+    "chrt": ("TPD", 1),
+    "doas": ("uC", 0),
+    "env": ("uC", 0),
+    "exec": ("a", 0),
+    "flock": ("wE", 1),
+    "ionice": ("cn", 0),
+    "nice": ("n", 0),
+    "runuser": ("ugGs", 0),
+    "stdbuf": ("ioe", 0),
+    "su": ("gGsw", 1),
+    "sudo": ("ugpChDRrtTU", 0),
+    "systemd-cat": ("tp", 0),
+    "taskset": ("", 1),
+    "time": ("fo", 0),
+    "timeout": ("ks", 1),
+}
+_LONG_WITH_VALUE = frozenset(
+    (
+        *("--adjustment", "--chdir", "--class", "--classdata", "--group", "--kill-after", "--shell", "--signal"),
+        *("--timeout", "--unset", "--user", "--wait"),
+    )
+)
+# Of these, `-c` is followed by a command in one word.
+_TAKES_TEXT = frozenset(("sh", "bash", "dash", "ksh", "zsh", "su", "runuser", "flock"))
+_TEXT_OPTION = re.compile(r"-[a-zA-Z]*c|--command")
+
 
 class CronLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a crontab that runs something."""
@@ -42,7 +74,7 @@ class CronLine(msgspec.Struct, frozen=True, kw_only=True):
     is_any_day: bool
     """True if a day must match both day fields; otherwise one of them is enough. Source: crontab(5)."""
     program: str
-    """Program without its arguments; for run-parts, the folder."""
+    """Program without its arguments and what runs it, such as nice; for run-parts, the folder."""
     defers_to_systemd: bool = False
     """True if the line first checks for systemd, and leaves the work to a timer where systemd runs."""
 
@@ -135,5 +167,34 @@ def _name_program(command: str) -> str:
     rest = command
     while (test := _SHELL_TEST.match(rest)) and rest[test.end() :]:
         rest = rest[test.end() :]
-    words = [word for word in rest.split() if "=" not in word.partition("/")[0]]
-    return PurePath(words[0].strip("(){}'\"")).name if words else ""
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        words = rest.split()
+    program = ""
+    while words:
+        word, *words = words
+        name = PurePath(word.strip("(){}'\"!;&|")).name
+        if not name or "=" in word.partition("/")[0]:
+            continue
+        program = name
+        if name not in _WRAPPERS:
+            break
+        text, words = _skip_options(name, words)
+        if text is not None:
+            return _name_program(text)
+    return program
+
+
+def _skip_options(wrapper: str, words: list[str]) -> tuple[str | None, list[str]]:
+    """Return the command that a wrapper runs: as text, or None and its words."""
+    letters, before_count = _WRAPPERS[wrapper]
+    while words and (before_count or words[0].startswith("-")):
+        word, *words = words
+        if wrapper in _TAKES_TEXT and words and _TEXT_OPTION.fullmatch(word):
+            return words[0], []
+        if not word.startswith("-"):
+            before_count -= 1
+        elif word in _LONG_WITH_VALUE or (word[1:].isalpha() and word[-1] in letters):
+            words = words[1:]
+    return None, words
