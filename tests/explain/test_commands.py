@@ -123,6 +123,21 @@ def test_what_no_option_says_has_no_command() -> None:
     study = msgspec.structs.replace(asked.record.study, host=HostSpec(emulate=True))
     emulated = msgspec.structs.replace(asked.record, study=study)
     assert write_command(msgspec.structs.replace(asked, record=emulated), Command.SWEEP) == ""
+    for changes in ({"max_tries": 3}, {"rate_tps": 500.0, "latency_limit_ms": 20.0}):
+        load = msgspec.structs.replace(asked.load, **changes)
+        assert write_command(msgspec.structs.replace(asked, load=load), Command.COMPARE) == "", changes
+
+
+@pytest.mark.parametrize("command", list(Command))
+def test_a_load_at_a_rate_is_asked_about_at_that_rate(command: Command) -> None:
+    record = put_apart(DataSpec()).record
+    load = msgspec.structs.replace(record.plan.workloads[0], rate_tps=512.5)
+    asked = MeasuredLoad(record=record, load=load)
+    said = parse(write_command(asked, command, *(["clients=1,8"] if command is Command.SWEEP else [])))
+    assert said["rate"] == 512.5
+    # Without a rate, a limit only counts.
+    limited = msgspec.structs.replace(asked, load=msgspec.structs.replace(load, latency_limit_ms=20.0))
+    assert "--rate" not in write_command(limited, command, without=("rate",)) != ""
 
 
 def test_a_load_between_machines_is_repeated_between_them() -> None:

@@ -242,7 +242,8 @@ def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
     if load is not None and load.scripts[0][0] == load.name:
         asked = MeasuredLoad(record=record, load=load, variant=_find_variant(record, capacity, load))
         axis = f"clients=1..{clients}"
-        said = write_command(asked, Command.SWEEP, axis, without=("clients", "threads"))
+        # At a rate, more clients do no more.
+        said = write_command(asked, Command.SWEEP, axis, without=("clients", "threads", "rate"))
     return f"`{said}`" if said else f"A sweep over clients, 1 to {clients}"
 
 

@@ -96,6 +96,9 @@ def write_command(
         or any(getattr(study.data, key) != getattr(DataSpec(), key) for key in _UNSAID)
         or len(load.scripts) != 1
         or bool(load.parts)
+        # What is too late for its limit is skipped where there is a rate.
+        or load.max_tries != 1
+        or (load.latency_limit_ms is not None and load.rate_tps is not None and "rate" not in without)
         or (load.load_hosts not in {None, len(study.load_hosts)} and LOAD_HOSTS not in without)
         or any(entry.python or entry.pgbench for entry in study.hosts.values())
         # A bench has no options for these.
@@ -208,6 +211,7 @@ def _load_options(asked: MeasuredLoad, load: PlannedWorkload, without: Collectio
         "mode": None if load.mode is QueryMode.SIMPLE else load.mode.value,
         "clients": load.clients,
         "threads": load.threads,
+        "rate": None if load.rate_tps is None else f"{load.rate_tps:.10g}",
         "endpoint": None if load.endpoint == PRIMARY else load.endpoint,
         "scale": asked.scale,
         "cache": None if asked.cache is CacheState.WARM else asked.cache.value,
