@@ -318,5 +318,8 @@ def test_what_is_no_data_directory(tmp_path: Path, cluster: Cluster) -> None:
         assert missing.value.hint.startswith("--server embedded takes pgdyno's own")
     # What a crash has left points to a process that is gone, or to somebody else's.
     (tmp_path / "PG_VERSION").write_text(f"{cluster.version_major}\n")
+    # A server knows its folder by its real path.
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert find_data_folder(tmp_path / "link", bindir=cluster.bin_directory).path == tmp_path.resolve()
     (tmp_path / "postmaster.pid").write_text(f"1\n{tmp_path}\n1\n5432\n/tmp\n\n")
     assert find_data_folder(tmp_path, bindir=cluster.bin_directory).pid is None

@@ -92,7 +92,7 @@ def find_named_server(path: Path, *, bindir: Path | None = None) -> NamedServer:
         SpecError: The path is not a data directory.
         HostError: The directory may not be read, belongs to another account, or no programs for it are found.
     """
-    folder = find_data_folder(path.resolve(), bindir=bindir)
+    folder = find_data_folder(path, bindir=bindir)
     if os.geteuid() not in {0, folder.uid}:
         raise HostError(
             f"{folder.path} is another account's",

@@ -196,7 +196,7 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
     """Check that a path is a data directory, and find programs for it.
 
     Args:
-        path: The path that the user named.
+        path: The path that the user named; links in it are followed.
         bindir: The folder of programs that the user named; None: that of the running server, or else of an installation
             of the same version.
 
@@ -204,7 +204,8 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
         SpecError: The path is not a data directory, or has a version that pgdyno does not know.
         HostError: The directory may not be read, or no programs of its version are found.
     """
-    path = path.absolute()
+    # As the kernel names it in /proc, by which the server's own processes are told from others.
+    path = path.resolve()
     try:
         version = (path / "PG_VERSION").read_text(encoding="ascii").strip()
         owner = path.stat()
