@@ -13,6 +13,7 @@ from pgdyno.units import format_bytes
 _NEARLY_FULL_RATIO = 0.9
 _FULL_RATIO = 0.97
 _FEW_INODES_RATIO = 0.05
+_ELSEWHERE = ", which holds neither data nor WAL"
 _AT_REST = frozenset({"idle", "frozen"})
 # Work that can be postponed without leaving the array short of a disk.
 _CAN_WAIT = frozenset({"check", "repair"})
@@ -29,25 +30,31 @@ _READ_AHEAD_KB = (128, 4096)
 
 
 def _raid(rule_input: RuleInput) -> Iterator[Finding]:
+    ours = rule_input.device_names
     for array in rule_input.facts.arrays:
+        # Where either is unknown, they may be the same.
+        is_elsewhere = bool(ours and array.devices) and ours.isdisjoint(array.devices)
         if array.action not in _AT_REST:
             done = "" if array.done_ratio is None else f", {array.done_ratio * 100:.0f} % done"
             file = f"/sys/block/{array.name}/md/sync_action"
             yield Finding(
                 rule="raid-sync",
-                severity=Severity.CRITICAL,
-                claim=f"A RAID array is working on itself: {array.name}.",
+                severity=Severity.NOTE if is_elsewhere else Severity.CRITICAL,
+                claim=f"A RAID array is working on itself: {array.name}{_ELSEWHERE * is_elsewhere}.",
                 evidence=f"{file}: {array.action}{done} ({array.level})",
-                why="It reads all of its disks from end to end, and trials during it are slower than those after it.",
-                advice=f"Put it off: `echo idle > {file}`, and afterwards `echo {array.action} > {file}`."
+                why="It reads all of its disks from end to end"
+                + ("." if is_elsewhere else ", and trials during it are slower than those after it."),
+                advice=""
+                if is_elsewhere
+                else f"Put it off: `echo idle > {file}`, and afterwards `echo {array.action} > {file}`."
                 if array.action in _CAN_WAIT
                 else f"Wait until it is done: `mdadm --wait /dev/{array.name}`.",
             )
         if array.missing_count:
             yield Finding(
                 rule="raid-degraded",
-                severity=Severity.WARNING,
-                claim=f"A RAID array lacks disks: {array.name}.",
+                severity=Severity.NOTE if is_elsewhere else Severity.WARNING,
+                claim=f"A RAID array lacks disks: {array.name}{_ELSEWHERE * is_elsewhere}.",
                 evidence=f"{array.missing_count} missing ({array.level})",
                 why="It reads what is missing from all the others, and data are at risk.",
                 advice=f"`mdadm --detail /dev/{array.name}` tells which; add one with `mdadm --add`.",

@@ -124,6 +124,8 @@ class RaidArray(msgspec.Struct, frozen=True, kw_only=True):
     done_ratio: float | None
     missing_count: int
     """Number of missing disks."""
+    devices: tuple[str, ...] = ()
+    """The array and all devices that it is made of; empty in older records."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):

@@ -149,16 +149,18 @@ def read_arrays(tree: Tree) -> tuple[RaidArray, ...]:
     """Read the software RAID arrays of this machine."""
     arrays = []
     for folder in tree.glob("sys/block/md*/md"):
+        name = folder.split("/")[2]
         done, _, total = (tree.read(f"{folder}/sync_completed") or "").partition("/")
         is_counted = done.strip().isdigit() and total.strip().isdigit() and int(total) > 0
         arrays.append(
             RaidArray(
-                name=folder.split("/")[2],
+                name=name,
                 level=tree.read(f"{folder}/level") or "unknown",
                 # Linear and RAID 0 have nothing to synchronise, and no such file.
                 action=tree.read(f"{folder}/sync_action") or "idle",
                 done_ratio=int(done) / int(total) if is_counted else None,
                 missing_count=tree.read_int(f"{folder}/degraded") or 0,
+                devices=tuple(device.name for device in read_devices(tree, [name])),
             )
         )
     return tuple(arrays)
