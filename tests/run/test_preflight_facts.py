@@ -19,7 +19,7 @@ from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind, PreflightFacts
 from pgdyno.run.host.cgroup import read_limits
-from pgdyno.run.host.processes import compare_snapshots, take_snapshot
+from pgdyno.run.host.processes import ProcSnapshot, compare_snapshots, steal_ratio, take_snapshot
 from pgdyno.run.host.state import read_clock
 from pgdyno.run.host.timers import parse_systemd_timers
 from pgdyno.run.host.tree import Tree
@@ -47,6 +47,19 @@ def rules_of(host: HostFacts, facts: PreflightFacts) -> set[str]:
 
 def run(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize(("cpus", "stolen", "share"), [(1, 20, 0.2), (64, 20, 0.2), (64, 0, 0.0)])
+def test_stolen_time_is_a_share_of_the_time_asked_for(cpus: int, stolen: int, share: float) -> None:
+    """Of one CPU that is kept busy, among others that are idle."""
+    before = ProcSnapshot(
+        at_s=0.0, cpu_ticks=(0,) * 8, cpu_count=cpus, processes={}, disks={}, vm={}, throttled_count=None
+    )
+    idle = 100 * (cpus - 1)
+    after = msgspec.structs.replace(before, cpu_ticks=(70 - stolen, 0, 30, idle, 0, 0, 0, stolen))
+    assert steal_ratio(before, after) == share
+    assert steal_ratio(before, msgspec.structs.replace(before, cpu_ticks=(0, 0, 0, 50, 50, 0, 0, 0))) is None
+    assert steal_ratio(before, before) is None
 
 
 def test_this_machine() -> None:

@@ -11,8 +11,8 @@ from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
 from pgdyno.units import format_bytes
 
 # Clock sources that are read without a system call. Source: Linux arch/x86/include/asm/vdso/clocksource.h, arch/arm64
-# likewise.
-_FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
+# likewise; vdso_clock_mode of arch/powerpc/kernel/time.c.
+_FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "timebase")
 # Source: PostgreSQL 18 manual, pg_test_timing: most fast systems are below 100 ns; a slow clock takes 1000.
 _READ_NS = 100.0
 # Source: our methods: above 1 % of stolen time, neighbours show in the figures.

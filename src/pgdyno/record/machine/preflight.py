@@ -69,7 +69,8 @@ class ClockFacts(msgspec.Struct, frozen=True, kw_only=True):
     read_ns: float | None
     """Mean reported by pg_test_timing, without the time in which it had no CPU."""
     steal_ratio: float | None
-    """Share of CPU time that the hypervisor took away while pg_test_timing kept one CPU busy; None if it did not run now."""
+    """Of the CPU time asked for, the share that the hypervisor took away while pg_test_timing kept one CPU busy; None if it did
+    not run now. In older records of the time of all CPUs, idle ones too."""
     is_read_ns_kept: bool = False
     """True if pg_test_timing ran for an earlier command since the machine was started."""
 
