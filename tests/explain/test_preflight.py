@@ -129,6 +129,10 @@ SERVER = ServerSnapshot(
             "names no WAL file (%p): /bin/date",
         ),
         ({"settings": {"log_statement": "all"}}, "logging", Severity.WARNING, "log_statement = all"),
+        ({"settings": {"log_statement": "ALL"}}, "logging", Severity.WARNING, "log_statement = ALL"),
+        ({"settings": {"log_duration": "yes"}}, "logging", Severity.WARNING, "log_duration = yes"),
+        ({"settings": {"log_min_duration_sample": "0"}}, "logging", Severity.WARNING, "log_min_duration_sample = 0"),
+        ({"settings": {"log_min_duration_statement": "0ms"}}, "logging", Severity.WARNING, "statement = 0ms"),
         ({"settings": {"log_min_duration_statement": "0"}}, "logging", Severity.WARNING, "log_min_duration_statement"),
         (
             {"settings": {"shared_buffers": GB_IN_PAGES, "huge_pages": "try", "huge_pages_status": "off"}},
@@ -229,6 +233,7 @@ def test_what_is_wrong_with_a_server(
         {"port": 5433, "client_port": 5433},
         {"branches": {"bench": 10}},
         {"settings": {"log_min_duration_statement": "250", "log_statement": "ddl"}},
+        {"settings": {"log_min_duration_sample": "0", "log_statement_sample_rate": "0.01", "log_duration": "false"}},
         {"major": 15, "settings": {"shared_buffers": GB_IN_PAGES}},
         {"origin": ServerOrigin.PLANNED, "data_dir": None, "settings": {"shared_buffers": "256MB"}},
         {"settings": {"huge_pages": "on", "shared_memory_size_in_huge_pages": "200"}, "origin": ServerOrigin.PLANNED},
@@ -636,6 +641,8 @@ def test_advice_names_who_and_ends_nothing_of_others(tmp_path: Path) -> None:
     ("data_dir", "advice"),
     [
         ("/var/lib/postgresql/15/main", "`systemctl stop postgresql`"),
+        ("/var/lib/pgsql/data", "`systemctl stop postgresql`"),
+        ("/var/lib/pgsql/16/data", "`systemctl stop postgresql-16`"),
         ("/var/tmp/x/data", "`pg_ctl -D /var/tmp/x/data stop`"),
     ],
 )

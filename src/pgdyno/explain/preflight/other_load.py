@@ -17,8 +17,9 @@ _BUSY_CPUS = 0.5
 _SERVER_CPUS = 0.1
 # Source: proc_diskstats, io_ms: half a second contains stray writes of journals; a tenth of it is a load.
 _DISK_BUSY_RATIO = 0.1
-# Data directories of the servers that the unit `postgresql` of Debian's and Red Hat's packages starts.
-_PACKAGED = ("/var/lib/postgresql/", "/var/lib/pgsql/")
+# Data directories of the servers that units of packages start: `postgresql` of Debian's and Red Hat's, `postgresql-16` of
+# PGDG's for Red Hat. Source: their unit files.
+_PACKAGED = re.compile(r"/var/lib/(?:postgresql|pgsql(?:/(?P<major>\d+))?)/")
 _PGDYNO = "pgdyno"
 _DIRTY_BYTES = 256 * 1024**2
 # Jobs that read or write much, or lock packages for minutes, by the names that distributions and vendors use. Short ones
@@ -133,7 +134,8 @@ def _servers(rule_input: RuleInput) -> Iterator[Finding]:
     if not others:
         return
     busy = [one for one in others if (one.cpu_count or 0.0) > _SERVER_CPUS]
-    is_packaged = all(one.data_dir and one.data_dir.startswith(_PACKAGED) for one in others)
+    packaged = [_PACKAGED.match(one.data_dir or "") for one in others]
+    units = dict.fromkeys(f"postgresql-{one['major']}" if one["major"] else "postgresql" for one in packaged if one)
     yield Finding(
         rule="other-servers",
         severity=Severity.CRITICAL if busy else Severity.NOTE,
@@ -148,8 +150,8 @@ def _servers(rule_input: RuleInput) -> Iterator[Finding]:
         advice=("Ask whose it is, and stop it" if len(others) == 1 else "Ask whose they are, and stop them")
         + " for the time of measuring: "
         + (
-            "`systemctl stop postgresql`."
-            if is_packaged
+            f"`systemctl stop {' '.join(units)}`."
+            if all(packaged)
             else f"`pg_ctl -D {others[0].data_dir or 'THEIR_DATA_DIRECTORY'} stop`{' first' if len(others) > 1 else ''}."
         ),
     )

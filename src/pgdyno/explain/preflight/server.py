@@ -8,7 +8,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.explain.preflight.shared_memory import setting_number
 from pgdyno.facts.durability import find_given_up, names_wal_file
-from pgdyno.facts.gucs import as_shown, find_guc
+from pgdyno.facts.gucs import as_shown, find_guc, same_value
 from pgdyno.facts.memory_fit import BEYOND_RATIO, MemoryFit, classify_fit
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
 from pgdyno.units import format_bytes
@@ -17,6 +17,13 @@ from pgdyno.units import format_bytes
 _PORT = 5432
 # VACUUM and ANALYZE estimate row counts. Source: PostgreSQL 18 manual, section 52.11, reltuples.
 _COUNT_ERROR_RATIO = 0.1
+# Values with which a server logs every statement, or every one that writes. Source: PostgreSQL 18 manual, section 19.8.2.
+_CHATTY: Mapping[str, tuple[str, ...]] = {
+    "log_min_duration_statement": ("0",),
+    "log_min_duration_sample": ("0",),
+    "log_statement": ("all", "mod"),
+    "log_duration": ("on",),
+}
 
 
 def _durability(rule_input: RuleInput) -> Iterator[Finding]:
@@ -129,12 +136,12 @@ def _logging(rule_input: RuleInput) -> Iterator[Finding]:
     server = rule_input.facts.server
     if server is None:
         return
-    shown = {name: setting_number(server, name) for name in ("log_min_duration_statement",)}
-    chatty = [name for name, value in shown.items() if value == 0]
-    chatty += [
+    is_sampled = setting_number(server, "log_statement_sample_rate") == 1.0
+    chatty = [
         name
-        for name, values in (("log_statement", {"all", "mod"}), ("log_duration", {"on"}))
-        if server.settings.get(name) in values
+        for name, values in _CHATTY.items()
+        if (name != "log_min_duration_sample" or is_sampled)
+        and any(same_value(name, server.settings.get(name, ""), value, server.major) for value in values)
     ]
     if chatty:
         yield Finding(

@@ -43,7 +43,7 @@ SNAPSHOT_SETTINGS = (
     *("huge_pages", "huge_pages_status", "huge_page_size", "shared_buffers", "max_connections", "debug_assertions"),
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
     *("shared_memory_size_in_huge_pages", "wal_buffers", "max_worker_processes", "config_file"),
-    *("archive_mode", "archive_command", "archive_library"),
+    *("archive_mode", "archive_command", "archive_library", "log_min_duration_sample", "log_statement_sample_rate"),
 )
 # Settings that make the shared memory of the next start larger or smaller.
 _SHAPING = ("shared_buffers", "huge_pages", "huge_page_size", "max_connections", "max_worker_processes")
