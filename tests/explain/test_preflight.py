@@ -335,15 +335,20 @@ def test_swap_is_not_advised_against_what_tune_derives(tmp_path: Path) -> None:
 def test_a_limit_is_raised_by_what_can_raise_it(tmp_path: Path, kind: LimitKind) -> None:
     host, facts = look(tmp_path, QUIET)
     (device, *_) = facts.devices
-    limit = CgroupLimit(kind=kind, group="/box", value=1.0, device=device.name)
+    is_of_disk = kind.name.startswith(("READ", "WRITE"))
+    limit = CgroupLimit(kind=kind, group="/box", value=1.0, device=device.name if is_of_disk else None)
     (found,) = find_obstacles(host, msgspec.structs.replace(facts, limits=(limit,)))
     assert "`systemctl set-property UNIT " in found.advice
     # Source: docker-update(1).
     assert ("docker update" in found.advice) is (kind in {LimitKind.CPU, LimitKind.MEMORY, LimitKind.TASKS})
-    assert ("start the container again with another `--device-" in found.advice) is kind.name.startswith(
-        ("READ", "WRITE")
-    )
+    assert ("start the container again with another `--device-" in found.advice) is is_of_disk
     assert "memory-reservation" not in found.advice
+    # Below ZFS nobody knows the devices.
+    disk = msgspec.structs.replace(host.data_disk, filesystem="zfs", device="tank/data", block_device=None)
+    pooled = msgspec.structs.replace(facts, limits=(limit,), devices=(), wal=disk, wal_devices=())
+    (found,) = find_obstacles(msgspec.structs.replace(host, data_disk=disk), pooled)
+    assert (found.severity is Severity.NOTE) is is_of_disk
+    assert ("which may be the data's disk or not" in found.claim) is is_of_disk
 
 
 def _find_huge_pages(folder: Path, **sizes: str) -> list[Finding]:
@@ -609,14 +614,21 @@ def test_a_job_is_judged_by_its_own_name(tmp_path: Path) -> None:
             "processes and timers of the host",
         ),
         (
-            {"proc/self/mountinfo": "22 21 0:20 / /proc rw,hidepid=invisible - proc proc rw,hidepid=invisible"},
+            {"proc/self/mountinfo": "30 21 0:40 / / rw,noatime shared:9 - zfs tank/data rw,xattr,posixacl"},
+            "what other programs do on the disk of @DATA@, and which limits it has",
+        ),
+        (
+            {
+                "proc/self/mountinfo": "22 21 0:20 / /proc rw,hidepid=invisible - proc proc rw,hidepid=invisible\n"
+                "30 21 259:1 / @DATA@ rw - xfs /dev/nvme0n1p1 rw\n31 21 259:3 / @WAL@ rw - xfs /dev/nvme1n1 rw"
+            },
             "processes of other accounts",
         ),
     ],
 )
 def test_who_cannot_be_seen_is_said(tmp_path: Path, files: dict[str, str], what: str) -> None:
     _, facts = look(tmp_path, Scenario(name="hidden", files=files))
-    assert [one.what for one in facts.unseen] == [what]
+    assert [one.what for one in facts.unseen] == [what.replace("@DATA@", str(tmp_path / "data"))]
 
 
 def test_a_held_home(tmp_path: Path) -> None:

@@ -153,7 +153,13 @@ def read_preflight(
         servers=find_servers(after.processes, later_tree, activity, before, after),
         is_on_battery=read_is_on_battery(tree),
         server=subject.server,
-        unseen=(*unseen, *unseen_timers, *_list_hidden(tree, before), *_list_refused(tree, later_tree)),
+        unseen=(
+            *unseen,
+            *unseen_timers,
+            *_list_hidden(tree, before),
+            *_list_refused(tree, later_tree),
+            *_list_without_device(host_facts.data_disk, wal),
+        ),
     )
     busy_ratio = activity.busy_ratio if activity else None
     return msgspec.structs.replace(host_facts, cpu_busy_before_ratio=busy_ratio), facts, clock_test
@@ -233,6 +239,14 @@ def _find_holder(home: Path | None, tree: Tree) -> int | None:
         if words[1:2] == ["FLOCK"] and words[5:6] == [place] and words[4] != str(os.getpid()):
             return max(0, int(words[4]))
     return None
+
+
+def _list_without_device(*disks: DiskFacts) -> Iterator[Unseen]:
+    """Report disks that the kernel names no device of, such as a pool of ZFS: its counters and limits are by device."""
+    for disk in {_identify_disk(one): one for one in reversed(disks)}.values():
+        if disk.is_known and disk.block_device is None and not disk.is_in_memory:
+            what = f"what other programs do on the disk of {disk.path}, and which limits it has"
+            yield Unseen(what=what, reason=f"no block device is known below {disk.filesystem}")
 
 
 def _list_hidden(tree: Tree, snapshot: ProcSnapshot) -> Iterator[Unseen]:

@@ -180,11 +180,14 @@ def _limits(rule_input: RuleInput) -> Iterator[Finding]:
     for limit in limits:
         if not _is_below_host(limit, rule_input):
             continue
+        # Where the data's device is not known, a limit may be one of another disk.
+        is_sure = limit.device is None or bool(rule_input.device_names)
         ways = (_DOCKER.get(limit.kind), f"`systemctl set-property UNIT {_SYSTEMD[limit.kind]}`")
         yield Finding(
             rule="cgroup-limit",
-            severity=Severity.WARNING,
-            claim=f"A control group gives less than the machine has: {limit.kind.value}.",
+            severity=Severity.WARNING if is_sure else Severity.NOTE,
+            claim=f"A control group gives less than the machine has: {limit.kind.value}"
+            + ("." if is_sure else f" of {limit.device}, which may be the data's disk or not."),
             evidence=f"{_format_limit(limit, rule_input)}, set on {limit.group}",
             why=_LIMIT_WHY.get(limit.kind, _IO_WHY),
             advice=f"Raise it ({'; '.join(filter(None, ways))}), or take the figures for those of a server with this limit.",
