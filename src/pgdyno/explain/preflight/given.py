@@ -244,7 +244,11 @@ def _pooler(server: GivenServer, _: int) -> Iterator[Finding]:
         + (", and each transaction may run in another session." if is_shared else "."),
         evidence=server.pooler,
         why="Figures are of both."
-        + (" PgBouncer before 1.21 refuses the prepared mode of pgbench in transaction mode." if is_shared else ""),
+        + (
+            " In transaction mode PgBouncer refuses pgbench's prepared mode before 1.21, and before 1.24 unless max_prepared_statements is set."
+            if is_shared
+            else ""
+        ),
         advice="Connect to the server itself, unless the pooler is to be measured too.",
     )
 
