@@ -90,6 +90,14 @@ def test_the_same_waits_are_the_cause_where_the_cpus_are_not() -> None:
     assert found.share.ratio == pytest.approx(0.75)
 
 
+@each_row([("synchronous_commit", "off", True), ("fsync", "off", True), ("synchronous_commit", "local", False)])
+def test_waits_for_wal_that_no_commit_flushes_are_for_its_writing(name: str, value: str, is_writing: bool) -> None:
+    trial = analyse(make_timed(WAITING, **FLUSHING))
+    setting = SettingFact(name=name, value=value, unit=None, boot_value="on", source="session")
+    found = judge([msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, settings=(setting,)))])
+    assert (found.resource, found.part) == (Resource.WAL_FLUSH, "writing WAL" if is_writing else "")
+
+
 def judge_unseen(
     counts: dict[tuple[str, str, str], float],
     *,

@@ -9,7 +9,7 @@ import msgspec
 
 from pgdyno.analyse.bottleneck.sign_reading import read_signs
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.analyse.transaction_time.shares import ONE_CPU, Bottleneck, Certainty, Resource, TimeShare
+from pgdyno.analyse.transaction_time.shares import ONE_CPU, WRITING_WAL, Bottleneck, Certainty, Resource, TimeShare
 from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
@@ -186,6 +186,12 @@ def test_where_cpus_are_idle_more_of_them_are_no_advice() -> None:
     assert "clients=8 should be faster" in finding.confirm
     assert all("other programs" not in rival.cause for rival in finding.rivals)
     assert "every waiting backend" not in finding.gain
+
+
+def test_where_no_commit_waits_for_a_flush_none_is_advised() -> None:
+    finding = with_change(Resource.WAL_FLUSH, part=WRITING_WAL)
+    assert finding.claim == "Writing WAL probably limits this load."
+    assert finding.advice.startswith("Larger wal_buffers")
 
 
 def test_stopping_other_programs_gains_no_more_than_the_cpus_have() -> None:

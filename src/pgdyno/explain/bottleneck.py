@@ -18,7 +18,7 @@ from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.statements import EXECUTION, rank_statements
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.thresholds import THRESHOLDS
-from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
+from pgdyno.analyse.transaction_time.shares import ONE_CPU, WRITING_WAL, Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain import network
 from pgdyno.explain.commands import find_variant, is_confirmable
@@ -73,10 +73,11 @@ _DIVIDED: Mapping[Resource, tuple[str, tuple[str, ...]]] = {
     Resource.DATA_READ: ("the pages read", ("read_pages",)),
     Resource.TEMP_FILE: ("the pages of temporary files", ("temp_read_pages", "temp_written_pages")),
 }
-_ONE_CPU_ADVICE = (
-    "More clients, where there is work for them, or faster CPUs, not more of them; or less work in a transaction: prepared"
-    " statements, fewer round trips."
-)
+_PART_ADVICE: Mapping[str, str] = {
+    ONE_CPU: "More clients, where there is work for them, or faster CPUs, not more of them; or less work in a transaction:"
+    " prepared statements, fewer round trips.",
+    WRITING_WAL: "Larger wal_buffers, a disk that writes more, or less WAL in a transaction; no commit waits for a flush here.",
+}
 _QUERY_WIDTH = 100
 _CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
     Resource.CPU: (ChartKind.CPU, ChartKind.RUN_QUEUE, ChartKind.CPU_QUOTA),
@@ -207,7 +208,7 @@ def _advise(found: Bottleneck, load: PlannedWorkload, others: float | None) -> s
         return "A higher rate, or none, shows what the server can do."
     if _are_others_to_stop(found, others):
         return "Stop the other programs that use the CPUs, or move them elsewhere, and measure again."
-    return _ONE_CPU_ADVICE if found.is_of_one_cpu else _ADVICE.get(found.resource, "")
+    return _PART_ADVICE.get(found.part) or _ADVICE.get(found.resource, "")
 
 
 def _are_others_to_stop(found: Bottleneck, others: float | None) -> bool:

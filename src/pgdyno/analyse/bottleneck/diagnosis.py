@@ -36,7 +36,15 @@ from pgdyno.analyse.bottleneck.sign_reading import read_signs
 from pgdyno.analyse.bottleneck.signs import Signs
 from pgdyno.analyse.standbys import Stage
 from pgdyno.analyse.thresholds import THRESHOLDS
-from pgdyno.analyse.transaction_time.shares import ONE_CPU, Bottleneck, Certainty, Resource, TimeShare, TransactionTime
+from pgdyno.analyse.transaction_time.shares import (
+    ONE_CPU,
+    WRITING_WAL,
+    Bottleneck,
+    Certainty,
+    Resource,
+    TimeShare,
+    TransactionTime,
+)
 from pgdyno.analyse.types import GeneratorFigures, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, why_missing
@@ -119,6 +127,8 @@ def _name_part(resource: Resource, signs: Signs) -> str:
     """Name what of a resource takes the time; empty where that is not told apart."""
     if resource is Resource.CPU and signs.idle_cpus is not None:
         return ONE_CPU
+    if resource is Resource.WAL_FLUSH and not signs.waits_for_flushes:
+        return WRITING_WAL
     if resource is Resource.LOAD_GENERATOR and (busiest := signs.busiest_generator) is not None:
         return f"pgbench on {busiest.host}"
     if resource in _OF_POOLER and signs.pooler is not None:

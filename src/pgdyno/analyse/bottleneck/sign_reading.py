@@ -49,6 +49,7 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
         round_trip_ms=_find_round_trip_ms(record, trial),
         generators=trial.generators,
+        waits_for_flushes="off" not in map(trial.record.values.get, ("fsync", "synchronous_commit")),
         has_wal_apart=_has_wal_apart(record),
     )
 

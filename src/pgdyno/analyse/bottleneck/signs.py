@@ -63,6 +63,8 @@ class Signs(msgspec.Struct, kw_only=True):
     """Time of an empty statement to a given server and back, before the load."""
     generators: tuple[GeneratorFigures, ...] = ()
     """What each load host did; none if the load came from the machine that pgdyno ran on."""
+    waits_for_flushes: bool = True
+    """False if fsync or synchronous_commit is off: then backends wait for WAL to be written only, as wal_buffers are full."""
     has_wal_apart: bool = False
     """True if pg_wal is known to lie on a disk without data."""
 

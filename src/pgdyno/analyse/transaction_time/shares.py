@@ -11,6 +11,8 @@ import msgspec
 
 ONE_CPU = "the speed of one CPU"
 """Part of the CPUs that limits where others are idle."""
+WRITING_WAL = "writing WAL"
+"""Part of WAL flushes that limits where no commit waits for one."""
 
 
 class Resource(enum.Enum):
