@@ -96,6 +96,7 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Current state of the memory."""
 
     available_bytes: int | None
+    """Memory that programs could get without swapping, with what the cache of ZFS would give back."""
     dirty_bytes: int
     """Dirty pages and pages under writeback."""
     swap_used_bytes: int

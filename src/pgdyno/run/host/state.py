@@ -52,8 +52,9 @@ def read_cpu(tree: Tree) -> CpuFacts:
 def read_memory(tree: Tree) -> MemoryFacts:
     """Read the state of memory, swap and huge pages."""
     memory = tree.read_table("proc/meminfo")
+    available = memory.get("MemAvailable")
     return MemoryFacts(
-        available_bytes=memory.get("MemAvailable"),
+        available_bytes=None if available is None else available + _read_arc_bytes(tree),
         dirty_bytes=memory.get("Dirty", 0) + memory.get("Writeback", 0),
         swap_used_bytes=memory.get("SwapTotal", 0) - memory.get("SwapFree", 0),
         huge_page_bytes=memory.get("Hugepagesize", 0),
@@ -68,6 +69,16 @@ def read_memory(tree: Tree) -> MemoryFacts:
         shm_size_bytes=_read_shm_size(tree),
         huge_pages_overcommit=tree.read_int("proc/sys/vm/nr_overcommit_hugepages"),
     )
+
+
+def _read_arc_bytes(tree: Tree) -> int:
+    """Read how much memory the cache of ZFS would give back, which MemAvailable does not count; 0 without ZFS.
+
+    Source: OpenZFS, module/zfs/arc.c: size shrinks to c_min; rows are name, type and value.
+    """
+    rows = map(str.split, (tree.read("proc/spl/kstat/zfs/arcstats") or "").splitlines())
+    values = {row[0]: int(row[2]) for row in rows if len(row) == 3 and row[2].isdigit()}
+    return max(0, values.get("size", 0) - values.get("c_min", 0))
 
 
 def read_is_on_battery(tree: Tree) -> bool | None:
