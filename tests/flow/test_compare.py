@@ -54,7 +54,7 @@ def sweep(*axes: str, load: dict[str, object] | None = None, **tables: dict[str,
     return compose_sweep(
         axes=axes,
         workloads=["tpcb-like", "select-only"],
-        load={"rate_tps": 40.0} if load is None else load,
+        load={"max_tries": 3} if load is None else load,
         tables={"server": {}, "data": {}, "trials": {}, "experiment": {}, **tables},
         folder=Path("/"),
     )
@@ -306,7 +306,7 @@ def test_axes(text: str, levels: str) -> None:
     name = text.partition("=")[0]
     curve = "How does TPS follow the number of clients?"
     assert study.question == (curve if name == "clients" else f"What does {name} do?")
-    assert [workload.rate_tps for workload in study.workload] == [40.0, 40.0]
+    assert [workload.max_tries for workload in study.workload] == [3, 3]
 
 
 @given(first=st.integers(0, 10**6), more=st.integers(1, 10**6))
@@ -408,6 +408,8 @@ def test_an_option_of_the_experiment_is_named_with_its_command() -> None:
     with pytest.raises(SpecError, match="--minutes: 0 is not within") as caught:
         sweep("clients=1,2", experiment={"minutes": 0})
     assert "`pgdyno sweep --help`" in caught.value.hint
+    with pytest.raises(SpecError, match="--rate: 40 decides TPS, whatever the number of clients"):
+        sweep("mode=simple,prepared", "clients=1,2", load={"rate_tps": 40.0})
 
 
 def test_what_was_asked_survives_as_a_study(tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ def test_records_of_earlier_versions_have_what_is_refused_now(tmp_path: Path) ->
     assert read_study(path, is_of_record=True).data.wal_segment_size == "16385kB"
     with pytest.raises(SpecError, match="not a power of 2"):
         read_study(path)
+    path.write_text((HERE / "bad" / "sweep_of_clients_at_a_given_rate.toml").read_text())
+    assert read_study(path, is_of_record=True).workload[1].rate_tps == 100.0
 
 
 @each_row(

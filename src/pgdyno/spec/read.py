@@ -61,7 +61,8 @@ def read_study(path: Path, *, is_here: bool = True, is_of_record: bool = False) 
     Args:
         path: The file, or the name of a shipped study.
         is_here: Whether it runs on this machine: else its commands are left as they are, and looked up there.
-        is_of_record: Whether it is a record's: those of earlier versions have keys without effect, and sizes that were rounded.
+        is_of_record: Whether it is a record's: those of earlier versions have keys without effect, sizes that were rounded,
+            and sweeps over clients at a fixed rate.
 
     Raises:
         SpecError: The file cannot be read, is not TOML, or has invalid keys or values, or keys without effect.
@@ -136,17 +137,29 @@ def make_study(
         study = msgspec.convert(raw, Study)
     except msgspec.ValidationError as exc:
         raise _spec_error(str(exc), text=text, source=source) from exc
-    # Records of earlier versions have sizes that were rounded, which is why the types take them.
-    for path, size in () if is_of_record else _list_segments(study):
-        if not is_in_whole_mb(size):
-            message = f"wal_segment_size {size} is not a power of 2 from 1MB to 1GB - at `$.{path}`"
-            raise _spec_error(message, text=text, source=source)
+    # Records of earlier versions have what is wrong here, which is why the types take it.
+    for path, fact in () if is_of_record else _find_wrong(study):
+        raise _spec_error(f"{fact} - at `$.{path}`", text=text, source=source)
     server = _resolve_server(study.server, folder, is_here=is_here)
     data = _resolve_data(study.data, folder, is_here=is_here)
     workloads = tuple(_resolve_workload(one, folder) for one in study.workload)
     variants = tuple(_resolve_variant(variant, folder) for variant in study.variant)
     sweeps = tuple(_resolve_levels(sweep, folder) for sweep in study.sweep)
     return msgspec.structs.replace(study, server=server, data=data, workload=workloads, variant=variants, sweep=sweeps)
+
+
+def _find_wrong(study: Study) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a study although its types take it, with its key."""
+    for path, size in _list_segments(study):
+        if not is_in_whole_mb(size):
+            yield path, f"wal_segment_size {size} is not a power of 2 from 1MB to 1GB"
+    if any(axis.name == "clients" for axis in study.sweep):
+        for number, workload in enumerate(study.workload):
+            if workload.rate_tps is not None:
+                yield (
+                    f"workload[{number}].rate_tps",
+                    f"rate_tps {workload.rate_tps:g} decides TPS, whatever the number of clients: a sweep over clients needs a load without it",
+                )
 
 
 def _list_segments(study: Study) -> Iterator[tuple[str, str]]:
