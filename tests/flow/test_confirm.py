@@ -55,6 +55,15 @@ def test_a_command_of_the_machine_there_need_not_exist_here(tmp_path: Path) -> N
     assert _compose(store, subject, wishes).data.restore_command == "/of/that/machine/restore it"
 
 
+def test_what_a_user_cannot_mean_is_refused_by_its_option(tmp_path: Path) -> None:
+    store = RecordStore(copy_record(tmp_path / "mine"))
+    for minutes in (0.01, -1.0, float("nan"), 30_000.0):
+        with pytest.raises(SpecError, match=rf"^--minutes {minutes:g} is not within 0.5 to "):
+            _compose(store, ask_mode(store), ConfirmOptions(minutes=minutes, duration=None))
+    with pytest.raises(SpecError, match=r"^--duration 1\.5s: "):
+        _compose(store, ask_mode(store), ConfirmOptions(minutes=None, duration="1.5s"))
+
+
 def test_the_load_comes_from_as_many_load_hosts_as_it_did(tmp_path: Path) -> None:
     store = RecordStore(copy_record(tmp_path / "mine"))
     workload = compose_report(store).report.analysis.workloads[0]

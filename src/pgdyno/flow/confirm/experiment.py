@@ -203,7 +203,7 @@ def _compose(store: RecordStore, subject: Subject, wishes: ConfirmOptions) -> St
         search=None,
         scaling=None,
         trials=_shorten(study.trials, subject, wishes),
-        experiment=ExperimentSpec(minutes=wishes.minutes, detect=_DETECT),
+        experiment=_limit_minutes(wishes.minutes),
     )
 
 
@@ -213,6 +213,13 @@ def _make_variant(levels: Mapping[str, SettingValue], variant: Variant | None, l
     if variant is not None:
         own |= {"sysctl": dict(variant.sysctl), "home": variant.home, "cache": variant.cache}
     return msgspec.structs.replace(made, **own, name=made.title) if any(own.values()) else made
+
+
+def _limit_minutes(minutes: float | None) -> ExperimentSpec:
+    try:
+        return ExperimentSpec(minutes=minutes, detect=_DETECT)
+    except ValueError as exc:
+        raise SpecError(f"--{exc}", hint="for example --minutes 5") from exc
 
 
 def _shorten(trials: TrialsSpec, subject: Subject, wishes: ConfirmOptions) -> TrialsSpec:
