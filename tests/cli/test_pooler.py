@@ -121,6 +121,11 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (("sweep", "pool_size=2,4", "endpoint=primary,pool"), "the axes endpoint and pool_size exclude each other"),
         (("sweep", "pool_size=2,4", "--pool-size", "2"), "exclude each other"),
         (
+            ("sweep", "pool_size=2,4", "--endpoint", "replicas", "--standbys", "1"),
+            "--endpoint replicas and the axis pool_size",
+        ),
+        (("sweep", "pool_size=2,4", "--endpoint", "pool"), "--endpoint pool and the axis pool_size"),
+        (
             ("bench", "--endpoint", "pool", "--dsn", "host=/nowhere"),
             "compare --dsn CONNINFO --endpoint primary --endpoint NAME=",
         ),

@@ -399,6 +399,14 @@ def test_an_option_and_an_axis_of_one_name(
     assert sweep("mode=simple,prepared", load=load, **tables).sweep
 
 
+def test_sizes_of_a_pool_are_asked_about_as_such() -> None:
+    axis = "endpoint=pool2,pool8"
+    sizes: dict[str, object] = {"pool2": {"size": 2}, "pool8": {"size": 8}}
+    assert sweep(axis, poolers=sizes).question == "What does pool_size do?"
+    assert sweep(axis, poolers={"pool2": {}, "pool8": {}}).question == "What does endpoint do?"
+    assert sweep("endpoint=primary,pool8", poolers=sizes).question == "What does endpoint do?"
+
+
 def test_three_axes() -> None:
     with pytest.raises(SpecError, match="3 axes: two are the most"):
         sweep("clients=1,2", "threads=1,2", "scale=1,2")

@@ -171,7 +171,12 @@ def read_pooler_axes(
             )
         if size is not None:
             raise SpecError("--pool-size and the axis pool_size exclude each other", hint="leave one out")
-        # The sizes are of the one pooler that --endpoint may name.
+        if endpoint is not None:
+            raise SpecError(
+                f"--endpoint {endpoint} and the axis pool_size exclude each other",
+                detail="each size is an endpoint: a PgBouncer that pgdyno starts in front of the primary",
+                hint="leave one out",
+            )
         return written, None, {pool: given(mode=mode, size=count) for pool, count in sizes.items()}
     names, poolers = read_endpoints(varied, mode=mode, size=size)
     return written, None if endpoint is None else names[0], poolers

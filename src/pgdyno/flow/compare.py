@@ -17,7 +17,7 @@ from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import LOADING, Study
 from pgdyno.spec.table import make_printable
-from pgdyno.spec.variant import LOAD_HOSTS, VariantSpec, is_server_folder, make_variant
+from pgdyno.spec.variant import LOAD_HOSTS, SweepSpec, VariantSpec, is_server_folder, make_variant
 
 # Trials of a restart-only comparison: many short ones, because longer trials vary as much.
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
@@ -151,11 +151,18 @@ def compose_sweep(
     sweeps = [read_axis(text, folder) for text in axes]
     refuse_held(sweeps, _list_held(load, tables, base))
     raw = _base(workloads, load, tables, varied=[axis.name for axis in sweeps])
-    names = " and ".join(axis.name for axis in sweeps)
+    names = " and ".join(_name_varied(axis, tables.get("poolers", {})) for axis in sweeps)
     question = f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?"
     raw |= {"question": _QUESTIONS.get(names, question), "sweep": sweeps}
     raw |= {"variant": [VariantSpec(sysctl=base.sysctl)]} if base.sysctl else {}
     return make_study(raw, source="pgdyno sweep", folder=folder)
+
+
+def _name_varied(axis: SweepSpec, poolers: Mapping[str, object]) -> str:
+    """Name what an axis varies: that of endpoints whose pools differ in size was `pool_size` on the command line."""
+    tables = [poolers.get(str(level)) for level in axis.levels] if axis.name == "endpoint" else []
+    sizes = {table.get("size") for table in tables if isinstance(table, dict)}
+    return "pool_size" if len(sizes) == len(axis.levels) else axis.name
 
 
 def _list_held(load: Mapping[str, object], tables: Mapping[str, Mapping[str, object]], shared: VariantSpec) -> set[str]:
