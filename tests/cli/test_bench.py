@@ -72,6 +72,7 @@ REFUSED = [
     (("--set", "shared_buffers"), 2, "NAME=VALUE"),
     (("--server", "17"), 3, "PostgreSQL 17 is not installed"),
     (("--server", "new"), 2, "neither `embedded` nor a major version"),
+    (("--server", "²"), 2, "neither `embedded` nor a major version"),
     (("--no-such-option",), 2, "there is no option --no-such-option"),
     (("--scale", "big"), 2, "--scale big: not a whole number"),
 ]

@@ -105,6 +105,8 @@ def test_what_standbys_cannot_have_is_refused_before_loading() -> None:
         assert words in caught.value.fact, study
         assert caught.value.detail, study
         assert caught.value.hint, study
+    # Of a value that is no number, PostgreSQL's catalogue says so.
+    plan_study(make("local", "on", settings={"max_wal_senders": "²"}), MACHINE)
     # Commits that wait for no standby do not care for its name.
     plan_study(make("local", "off", settings={NAMES: "db2"}), MACHINE)
 

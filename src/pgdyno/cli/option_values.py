@@ -205,7 +205,7 @@ def server_table(
         return {**table, "kind": "local", "bindir": str(bindir.absolute())}
     if server is None or server == "embedded":
         return table
-    if not server.isdigit():
+    if not (server.isascii() and server.isdigit()):
         raise SpecError(f"--server {server}: neither `embedded` nor a major version", hint="for example --server 15")
     return {**table, "kind": "local", "version": int(server)}
 

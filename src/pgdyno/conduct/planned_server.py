@@ -133,4 +133,4 @@ def _memory_key(variant: Variant, major: int) -> tuple[object, ...]:
 
 def _read_pool(sysctl: Mapping[str, str]) -> int | None:
     pool = sysctl.get(HUGE_PAGES, "").strip()
-    return int(pool) if pool.isdigit() else None
+    return int(pool) if pool.isdecimal() else None

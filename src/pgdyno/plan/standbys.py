@@ -124,7 +124,7 @@ def _find_settings_refusals(study: Study, variants: Sequence[Variant]) -> Iterat
             why = "wal_level = minimal writes too little into the WAL for a standby"
             yield "the standbys cannot stream", why, "leave out wal_level, or the standbys"
         for name in _SLOTS:
-            if said.get(name, "").strip().isdigit() and int(said[name]) < standbys:
+            if said.get(name, "").strip().isdecimal() and int(said[name]) < standbys:
                 why = f"{name} = {said[name]}, and {standbys} standby{'s' * (standbys > 1)} stream"
                 yield "the standbys cannot stream", why, f"set {name} to {standbys} at least, or leave it out"
         waited, matched = count_waited(said.get(SYNCHRONOUS_NAMES, ""), standbys)

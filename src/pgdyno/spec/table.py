@@ -134,6 +134,6 @@ def split_weight(text: str) -> tuple[str, int]:
     name, at, weight = text.rpartition("@")
     if not at:
         return text, 1
-    if not weight.isdigit() or not name:
+    if not (weight.isascii() and weight.isdigit()) or not name:
         raise ValueError(f"scripts {text!r}: what follows @ is a weight, a whole number")
     return name, int(weight)

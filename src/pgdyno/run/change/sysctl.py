@@ -152,7 +152,7 @@ def write_values(expected: Mapping[str, str]) -> None:
             _fill_pool(name, value)
     for name, value in expected.items():
         if (found := read_value(name)) != value:
-            if name in _POOLS and value.isdigit() and int(found) < int(value):
+            if name in _POOLS and value.isdecimal() and int(found) < int(value):
                 raise ShortPoolError(name, asked=int(value), made=int(found))
             raise RefusedValueError(
                 f"the kernel did not take {name} = {value}",
