@@ -165,6 +165,7 @@ def test_what_does_not_fit_here_is_a_finding_among_others(tmp_path: Path) -> Non
 
 
 REFUSED = [
+    (("two.toml",), "variant two: '5XB' has a unit"),
     (("mine.toml", "--scale", "3"), "a study already determines these options: leave out scale"),
     (("--pgdata", "/x", "--set", "fsync=off"), "--pgdata already determines these options: leave out set"),
     (("--pgdata", "/nowhere"), "/nowhere is no data directory"),
@@ -180,6 +181,9 @@ REFUSED = [
 
 
 def test_what_it_does_not_take(tmp_path: Path) -> None:
+    variants = '[[variant]]\nname = "one"\n[[variant]]\nname = "two"\nsettings = { commit_delay = "5XB" }\n'
+    (tmp_path / "two.toml").write_text(f'[[workload]]\nname = "select-only"\n{variants}')
+
     def check(row: tuple[tuple[str, ...], str]) -> None:
         arguments, words = row
         done = run_here(["check", *arguments, "--json"], cwd=tmp_path)

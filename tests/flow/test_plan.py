@@ -1,4 +1,4 @@
-"""The room that a plan assumes: this disk's, or that of a declared disk that is not here."""
+"""What is planned for this machine: the room that is assumed, the steps that are shown, and what is refused."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pgdyno.spec.read import parse_study
 from pgdyno.spec.study import DataSpec
 from tests.disk_cards import make_card, seen_here
 from tests.homes import installation_of, some_home
+from tests.rows import each_row
 
 # Far more than any disk that tests run on.
 DATA = '[data]\nscale = 1_000_000\n[[workload]]\nname = "select-only"\n'
@@ -93,6 +94,23 @@ def test_an_emulation_loads_again_what_lies_loaded_in_the_home(tmp_path: Path) -
         for text, is_loaded in ((EMULATED.replace("emulate = true\n", ""), True), (EMULATED, False)):
             steps = plan_emulated(home.root, text).plan.steps
             assert [step.predicted_s == 0.0 for step in steps if step.kind is StepKind.LOAD] == [is_loaded]
+
+
+TWO = '[[variant]]\nname = "one"\n[[variant]]\nname = "two"\n'
+
+
+@each_row(
+    [
+        ('[server]\nsettings = { work_mem = "4XB", nosuch = 1 }\n', "work_mem cannot be 4XB"),
+        (TWO + 'settings = { commit_delay = "5XB" }\n', "commit_delay cannot be 5XB: variant two: '5XB' has a unit"),
+        (TWO + 'sysctl = { "vm.no_such" = "10" }\n', "this kernel has no setting 'vm.no_such'"),
+        ('[server]\nkind = "given"\ndsn = ""\n', "a study of a given server is planned when it runs"),
+    ]
+)
+def test_what_run_would_refuse_at_once_is_not_planned(tables: str, words: str) -> None:
+    with tempfile.TemporaryDirectory() as home, pytest.raises(SpecError) as caught:
+        plan(Path(home), tables)
+    assert words in caught.value.reason
 
 
 def test_the_clients_of_each_part_are_shown(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import is_custom_name
-from pgdyno.plan.experiment import Experiment, identify_server, reference_server
+from pgdyno.plan.experiment import Variant, identify_server, reference_server
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import plan_study
 from pgdyno.plan.scaling import plan_scaling, with_scaling
@@ -40,29 +40,63 @@ def check_request(study: Study, place: Workspace, *, budget: Budget | None = Non
         HostError: A PostgreSQL is missing, or this account may not change a kernel setting.
     """
     major = read_named_facts(reference_server(study)).major
-    experiment = plan_experiment(study, version_major=major)
-    if experiment is None:
-        _check_settings(study.server, major)
-    else:
-        _check_variants(experiment, major)
+    check_settings(study, major)
+    check_kernel_settings(study, major)
     _check_time(study, read_machine(study, place.home, version_major=major), budget)
 
 
-def _check_variants(experiment: Experiment, reference_major: int) -> None:
-    majors = {identify_server(experiment.reference.server): reference_major}
+def check_settings(study: Study, major: int) -> None:
+    """Refuse settings that the servers of a study would refuse.
+
+    Args:
+        study: The study.
+        major: Version of its server, in a comparison that of the reference.
+
+    Raises:
+        SpecError: A setting or a value does not exist, or variants cannot be compared.
+        HostError: The PostgreSQL of another variant is missing.
+    """
+    experiment = plan_experiment(study, version_major=major)
+    if experiment is None:
+        _check_server(study.server, major)
+        return
+    majors = {identify_server(experiment.reference.server): major}
     for variant in experiment.variants:
         server = identify_server(variant.server)
         if server not in majors:
             majors[server] = read_named_facts(variant.server).major
-        _check_settings(variant.server, majors[server])
+        _check_server(variant.server, majors[server], own=variant)
+
+
+def check_kernel_settings(study: Study, major: int) -> None:
+    """Refuse kernel settings that cannot be changed here.
+
+    Args:
+        study: The study.
+        major: As for `check_settings`.
+
+    Raises:
+        SpecError: There is no such setting, or variants cannot be compared.
+        HostError: This account may not change it.
+    """
+    experiment = plan_experiment(study, version_major=major)
+    for variant in () if experiment is None else experiment.variants:
         check_values(variant.sysctl)
 
 
-def _check_settings(server: ServerSpec, major: int) -> None:
+def _check_server(server: ServerSpec, major: int, *, own: Variant | None = None) -> None:
     for name, value in server.settings.items():
         # Only the server knows the settings of an extension.
-        if not is_custom_name(name):
+        if is_custom_name(name):
+            continue
+        try:
             read_setting(find_setting(name, major), name, show_value(value))
+        except SpecError as error:
+            # A variant without a name of its own is called by its settings.
+            if own is None or name not in own.changed or name in own.name:
+                raise
+            detail = ": ".join(filter(None, (f"variant {own.name}", error.detail)))
+            raise SpecError(error.fact, detail=detail, hint=error.hint) from error
 
 
 def _check_time(study: Study, machine: Machine, budget: Budget | None) -> None:

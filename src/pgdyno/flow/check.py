@@ -8,6 +8,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
+from pgdyno.conduct.request_check import check_kernel_settings, check_settings
 from pgdyno.conduct.workspace import (
     check_wal_homes,
     find_other_servers,
@@ -20,7 +21,6 @@ from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import DEFAULT_HORIZON_S, find_obstacles, should_wait
-from pgdyno.facts.gucs import is_custom_name
 from pgdyno.flow.terminal import print_document
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
@@ -38,9 +38,7 @@ from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.run.preflight import PreflightSubject, read_preflight
 from pgdyno.spec.read import make_study
-from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study
-from pgdyno.spec.variant import show_value
 from pgdyno.units import format_bytes, format_cpus
 
 _BRANCH_WRITER = "tpcb-like"
@@ -97,14 +95,11 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
 
     Raises:
         SpecError: The study cannot be right, wherever it runs, or its PostgreSQL refuses a setting.
-        HostError: Its PostgreSQL is missing, or /proc is.
+        HostError: A PostgreSQL of it is missing, or /proc is.
     """
     server = reference_server(study)
     programs = read_named_facts(server)
-    for name, value in server.settings.items():
-        # Only the server knows an extension's settings.
-        if not is_custom_name(name):
-            read_setting(find_setting(name, programs.major), name, show_value(value))
+    check_settings(study, programs.major)
     user = find_server_user()
     snapshot, refusal = describe_main_server(study, programs, user=user)
     if isinstance(refusal, SpecError):
@@ -130,6 +125,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     machine = machine_of(host, version_major=programs.major, others=read_other_disks(places), pooler=pooler)
     named = f"PostgreSQL {programs.version}, not started"
     try:
+        check_kernel_settings(study, programs.major)
         check_wal_homes(places, home)
         if study.server.port is not None:
             from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - loaded only if a port is named

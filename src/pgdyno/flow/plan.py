@@ -14,7 +14,9 @@ from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.cards.known import find_cards
 from pgdyno.conduct.cards.study import predict_study_cards_s
 from pgdyno.conduct.emulation import as_emulated
+from pgdyno.conduct.request_check import check_kernel_settings, check_settings
 from pgdyno.conduct.workspace import Workspace, read_machine
+from pgdyno.errors import SpecError
 from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.minutes import list_notes
@@ -104,10 +106,23 @@ def _describe_step(plan: Plan, step: Step) -> str:
 
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
-    """Plan a study for this machine."""
+    """Plan a study for this machine.
+
+    Raises:
+        SpecError: It measures a given server, of which nothing is known here, or `run` would refuse it.
+        HostError: It cannot run here.
+    """
+    if study.server.kind is ServerKind.GIVEN:
+        raise SpecError(
+            "a study of a given server is planned when it runs",
+            detail="its steps depend on what the server says of itself",
+            hint="`pgdyno run` asks the server, and shows the predicted minutes before the first trial",
+        )
     place = place.of_study(study)
     server = reference_server(study)
     programs = read_named_facts(server)
+    check_settings(study, programs.major)
+    check_kernel_settings(study, programs.major)
     machine = read_machine(study, place.home, version_major=programs.major)
     declared_bytes = None
     if study.is_emulated:
@@ -118,7 +133,7 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
         room = machine.disk_free_bytes if declared_bytes is None else declared_bytes
         machine = msgspec.structs.replace(machine, loaded_scales=loaded, disk_free_bytes=room)
         machine = _with_disk_rates(machine, study, place.home)
-    if study.host is not None and server.kind is not ServerKind.GIVEN:
+    if study.host is not None:
         # As `run` does before the first trial.
         card_s = predict_study_cards_s(study, place.home, Path(programs.bindir))
         machine = msgspec.structs.replace(machine, disk_card_s=card_s)
@@ -146,7 +161,7 @@ def _find_declared_room(study: Study, home: Path) -> int | None:
 def _find_loaded(study: Study, kind: ServerKind, programs: ServerFacts, place: Workspace) -> frozenset[int]:
     """Find the scales that the home has loaded, as far as this account may look."""
     home = Home(place.home, find_server_user(place.run_as))
-    if kind is ServerKind.GIVEN or not os.access(home.templates, os.R_OK | os.X_OK):
+    if not os.access(home.templates, os.R_OK | os.X_OK):
         return frozenset()
     installation = Installation(bindir=Path(programs.bindir), facts=programs, kind=kind)
     return find_loaded_scales(home, installation, reference_data(study))

@@ -72,7 +72,7 @@ def count_huge_pages(
         raise SpecError(
             f"PostgreSQL {installation.facts.version} refuses the settings",
             detail=_words_of(done.stderr),
-            hint="leave out or change what --set fixes",
+            hint="leave out or change what --set or the study fixes",
         )
     pages = int(done.stdout.strip())
     return pages if pages >= 0 else None
