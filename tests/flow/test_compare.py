@@ -191,6 +191,14 @@ def test_odd_names_of_files_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "a\nb.sql").write_text("SELECT 1;\n")
     assert titles(compare("a\tb.conf", folder=tmp_path)) == ["stock", "a\\tb.conf"]
     assert workload_tables(["a\nb.sql"]) == [{"name": "a\\nb", "scripts": ["a\nb.sql"]}]
+    alike = ["a/pay.sql", "b/pay.sql", "buy.sql", "mixed.sql", "b/x.sql@2"]
+    assert [table["name"] for table in workload_tables(alike)] == [
+        "a/pay.sql",
+        "b/pay.sql",
+        "buy",
+        "mixed.sql",
+        "mixed",
+    ]
     assert titles(compare(folder=tmp_path, script=["a\nb.sql", "select-only"])) == ["a\\nb.sql", "select-only"]
     study = compare(folder=tmp_path, home=["x\ty", "z"])
     assert titles(study) == ["home=x\\ty", "home=z"]

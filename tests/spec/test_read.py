@@ -192,6 +192,32 @@ def test_the_command_line_is_told_its_own_option() -> None:
     assert caught.value.hint == "one of switchback, paired, live"
 
 
+@each_row(
+    [
+        ({"data": {"init": "a.sql"}}, "--init: data would lack", "add --workload FILE"),
+        ({"data": {"init": "a.sql", "scale": 3}}, "--init: takes the place of other data", "`pgdyno sweep --help`"),
+        (
+            {"workload": [{"name": "x", "scripts": ["x.sql@0"]}]},
+            "--workload: weight of x.sql 0",
+            "`pgdyno sweep --help`",
+        ),
+        ({"workload": [{"name": "select-only"}] * 2}, "sweep: several workloads are named", "`pgdyno sweep --help`"),
+        ({"workload": []}, "sweep: no [[workload]]", "`pgdyno sweep --help`"),
+    ]
+)
+def test_the_command_line_is_told_options_and_commands_that_exist(raw: dict[str, object], fact: str, hint: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make_study({"workload": [{"name": "tpcb-like"}], **raw}, source="pgdyno sweep", folder=HERE)
+    assert caught.value.fact.startswith(fact)
+    assert hint in caught.value.hint
+
+
+def test_an_empty_study_is_no_command_line() -> None:
+    with pytest.raises(SpecError, match=r"^empty\.toml: no \[\[workload\]\]") as caught:
+        parse_study("", source="empty.toml", folder=HERE)
+    assert "studies template" in caught.value.hint
+
+
 def test_a_variant_is_called_by_what_it_sets() -> None:
     assert make_variant({}).title == "as it is"
     made = make_variant({"fsync": True, "vm.swappiness": 10, "clients": " 8 ", "mode": "simple", "server": 15})

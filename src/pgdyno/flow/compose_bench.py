@@ -52,6 +52,7 @@ _DEFAULTS = {
     Goal.DERIVED: _Defaults(trials={"duration": "4s", "warm_up": "1s"}, load_budget_s=10.0, minutes=15.0),
     Goal.LAYERS: _Defaults(trials={"duration": "20s", "warm_up": "3s"}, load_budget_s=10.0, minutes=60.0),
 }
+_MIXED = "mixed"
 _QUESTION = "How fast is this machine's PostgreSQL"
 _QUESTIONS = {
     Goal.QUICK: f"{_QUESTION}, and are settings derived for it faster?",
@@ -147,10 +148,12 @@ def workload_tables(workloads: list[str], *, default: Sequence[str] = BUILTIN_SC
     """Return the tables of [[workload]] that a command line asks for, or the default ones."""
     weighted = [text for text in workloads if "@" in text]
     plain = [text for text in workloads if "@" not in text] or ([] if weighted else list(default))
-    tables: list[dict[str, object]] = [
-        {"name": text} if text == LOADING else {"name": make_printable(Path(text).stem), "scripts": [text]}
-        for text in plain
-    ]
+    stems = [*(Path(text).stem for text in plain), *([_MIXED] if weighted else [])]
+    tables: list[dict[str, object]] = []
+    for text, stem in zip(plain, stems, strict=False):
+        # Scripts of one name in two folders are called by their places.
+        name = make_printable(stem if stems.count(stem) == 1 else text)
+        tables.append({"name": text} if text == LOADING else {"name": name, "scripts": [text]})
     if weighted:
-        tables.append({"name": "mixed", "scripts": weighted})
+        tables.append({"name": _MIXED, "scripts": weighted})
     return tables

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shlex
 import shutil
 import tomllib
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.complaint import Complaint, find_line, read_complaint
 from pgdyno.spec.hosts import make_hosts
 from pgdyno.spec.initdb import is_in_whole_mb
 from pgdyno.spec.pooler import check_poolers
@@ -50,9 +51,12 @@ _OPTIONS = {
     "latency": "latency",
     "percentile": "percentile",
     "wal_segment_size": "wal_segment_size",
-    # What only all options together show to be wrong.
-    "": "bench",
+    # Tables that options make up.
+    "workload": "--workload",
+    "data": "--init",
 }
+_HINTS = {"data": "add --workload FILE for each script"}
+_INDEX = re.compile(r"\[\d+\]$")
 
 
 def read_study(path: Path, *, is_here: bool = True, is_of_record: bool = False) -> Study:
@@ -112,7 +116,7 @@ def make_study(
     *,
     source: str,
     folder: Path,
-    text: str = "",
+    text: str | None = None,
     is_here: bool = True,
     is_of_record: bool = False,
 ) -> Study:
@@ -122,7 +126,7 @@ def make_study(
         raw: Tables and keys.
         source: Name of the study in errors; for a command line, the command.
         folder: Folder for relative paths.
-        text: The TOML text, so that errors can name lines.
+        text: The TOML text, so that errors can name lines; None for a command line, so that they name options.
         is_here: As for `read_study`.
         is_of_record: As for `read_study`.
 
@@ -130,9 +134,9 @@ def make_study(
         SpecError: A key or a value is invalid.
     """
     if "hosts" in raw:
-        make_hosts(raw["hosts"], source=source, text=text)
+        make_hosts(raw["hosts"], source=source, text=text or "")
     if "poolers" in raw:
-        check_poolers(raw["poolers"], source=source, text=text)
+        check_poolers(raw["poolers"], source=source, text=text or "")
     try:
         study = msgspec.convert(raw, Study)
     except msgspec.ValidationError as exc:
@@ -305,18 +309,31 @@ def _resolve_scripts(what: str, scripts: tuple[tuple[str, int], ...], folder: Pa
     return tuple(resolved)
 
 
-def _spec_error(message: str, *, text: str, source: str) -> SpecError:
+def _spec_error(message: str, *, text: str | None, source: str) -> SpecError:
     found = read_complaint(message, Study)
     hint = f"did you mean {found.nearest}?" if found.nearest else "`pgdyno studies template` explains every key"
     choices = f"one of {', '.join(found.choices)}" if found.choices else ""
-    if not text:
-        # What is wrong with a combination in [data] begins with one of its keys.
-        key = found.fact.partition(" ")[0] if found.key == "data" else found.key
-        option = _OPTIONS.get(key, f"--{key.replace('_', '-')}")
-        said = found.fact.removeprefix(f"{key} ").removeprefix(f"{key}: ")
+    if text is None:
         command = source if source.startswith("pgdyno ") else "pgdyno bench"
-        return SpecError(f"{option}: {said}", hint=choices or f"`{command} --help` explains every option")
+        where, said, key = _name_option(found, command.removeprefix("pgdyno "))
+        hint = choices or _HINTS.get(key, f"`{command} --help` explains every option")
+        return SpecError(f"{where}: {said}", hint=hint)
     line = find_line(text, found.path)
     where = f"{source}, line {line}" if line else source
     detail = "" if line or not found.path else f"key {found.path}"
     return SpecError(f"{where}: {found.fact}", detail=detail, hint=choices or hint)
+
+
+def _name_option(found: Complaint, command: str) -> tuple[str, str, str]:
+    """Return the option that a complaint is about, what it says of it, and its key; the command where all options together are wrong."""
+    key = _INDEX.sub("", found.key)
+    if not key:
+        return command, found.fact, key
+    if key == "data":
+        # What is wrong with a combination in [data] begins with one of its keys.
+        first = found.fact.partition(" ")[0]
+        if first == key:
+            return _OPTIONS[key], found.fact, key
+        key = first
+    said = found.fact.removeprefix(f"{key} ").removeprefix(f"{key}: ")
+    return _OPTIONS.get(key, f"--{key.replace('_', '-')}"), said, key
