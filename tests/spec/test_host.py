@@ -86,6 +86,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot read the host file") as caught:
         read_host(tmp_path / "none.toml")
     assert caught.value.detail == "No such file or directory"
+    assert "instance" not in caught.value.hint
+    with pytest.raises(SpecError) as caught:
+        read_host(tmp_path / "none.toml", takes_instance=True)
+    assert "or an instance such as r8g.2xlarge" in caught.value.hint
+    (tmp_path / "marked.toml").write_text('instance = "r8g.2xlarge"\n', encoding="utf-8-sig")
+    assert read_host(tmp_path / "marked.toml").instance == "r8g.2xlarge"
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="is not UTF-8 text"):
         read_host(tmp_path / "binary.toml")

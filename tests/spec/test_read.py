@@ -212,6 +212,11 @@ def test_the_command_line_is_told_options_and_commands_that_exist(raw: dict[str,
     assert hint in caught.value.hint
 
 
+def test_a_study_may_begin_with_a_mark_of_its_byte_order(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_bytes(b"\xef\xbb\xbf" + b'[[workload]]\nname = "select-only"\n')
+    assert read_study(tmp_path / "study.toml").workload[0].name == "select-only"
+
+
 def test_an_empty_study_is_no_command_line() -> None:
     with pytest.raises(SpecError, match=r"^empty\.toml: no \[\[workload\]\]") as caught:
         parse_study("", source="empty.toml", folder=HERE)

@@ -175,7 +175,7 @@ def read_declared(host: str | None) -> HostSpec | None:
         return None
     path = Path(host)
     is_file = path.suffix == _HOST_FILE or "/" in host or path.is_file()
-    return read_host(path) if is_file else HostSpec(instance=find_instance(host).name)
+    return read_host(path, takes_instance=True) if is_file else HostSpec(instance=find_instance(host).name)
 
 
 def view_further_cards(store: RecordStore, record: StudyRecord) -> Iterator[FurtherCard]:

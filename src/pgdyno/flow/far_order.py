@@ -155,7 +155,7 @@ def _find_scripts(study: Path) -> Mapping[str, Path]:
     A study that is damaged is refused there.
     """
     try:
-        words = _find_strings(tomllib.loads(study.read_text(encoding="utf-8")))
+        words = _find_strings(tomllib.loads(study.read_text(encoding="utf-8-sig")))
     except ValueError:
         return {}
     found = {}

@@ -259,7 +259,7 @@ def find_shape(
     """
     path = Path(name)
     is_file = path.suffix == ".toml" or "/" in name or path.is_file()
-    host = read_host(path) if is_file else find_instance(name)
+    host = read_host(path, takes_instance=True) if is_file else find_instance(name)
     declared = host.topology if isinstance(host, HostSpec) else None
     measured = read_load(question.record, merge_topologies(question.wishes.topology, declared))
     dataset = find_known_dataset(question.wishes, measured, state)

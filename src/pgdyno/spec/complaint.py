@@ -109,6 +109,15 @@ def find_line(text: str, path: str) -> int | None:
     return line_number
 
 
+def suggest_toml(message: str, example: str) -> str:
+    """Return the hint of a text that is no TOML; `example` is a line of such a file with a value in quotes."""
+    if message.startswith(("Invalid value", "Expected newline")):
+        return f"text needs quotes: {example}"
+    if message.startswith("Cannot "):
+        return "name each key and each table once"
+    return f"a line is a [table], or a key and its value: {example}"
+
+
 def _count_table(names: tuple[str, ...], counts: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
     """Return the indices of the last tables of each list, after one more of a list; the lists within it begin anew."""
     others = {table: count for table, count in counts.items() if table[: len(names)] != names}

@@ -17,7 +17,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import Ability, DiskKindName, ability_of, find_volume
-from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.complaint import find_line, read_complaint, suggest_toml
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.table import StudyTable, check_above_0
 from pgdyno.spec.topology import TopologySpec
@@ -188,21 +188,26 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
         return None if self.memory is None else _read_bytes("memory", self.memory)
 
 
-def read_host(path: Path) -> HostSpec:
+def read_host(path: Path, *, takes_instance: bool = False) -> HostSpec:
     """Read a host file, the user's or a shipped one.
+
+    Args:
+        path: The file, or the name of a shipped one.
+        takes_instance: Whether the user may name an instance in its place.
 
     Raises:
         SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
     """
     path = find_shipped(path)
     try:
-        return parse_host(path.read_text(encoding="utf-8"), source=str(path))
+        return parse_host(path.read_text(encoding="utf-8-sig"), source=str(path))
     except OSError as exc:
         raise SpecError(
             f"cannot read the host file {path}",
             detail=exc.strerror or str(exc),
             hint=suggest_shipped(path)
-            or "name a TOML file, or an instance such as r8g.2xlarge; `pgdyno studies` lists the host files that pgdyno ships",
+            or f"name a {'TOML file, or an instance such as r8g.2xlarge' if takes_instance else 'host file, which declares a machine with its disks'};"
+            " `pgdyno studies` lists the host files that pgdyno ships",
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a host file is a TOML file") from exc
@@ -218,7 +223,7 @@ def parse_host(text: str, *, source: str) -> HostSpec:
         host = msgspec.convert(tomllib.loads(text), HostSpec)
     except tomllib.TOMLDecodeError as exc:
         raise SpecError(
-            f"{source} is not valid TOML", detail=str(exc), hint='text needs quotes: memory = "64GB"'
+            f"{source} is not valid TOML", detail=str(exc), hint=suggest_toml(str(exc), 'memory = "64GB"')
         ) from exc
     except msgspec.ValidationError as exc:
         raise _spec_error(str(exc), text=text, source=source) from exc

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.complaint import find_line, read_complaint, suggest_toml
 from pgdyno.spec.table import StudyTable
 
 # Older versions of ssh hand a name as it is to the shell that runs a ProxyCommand. Source: OpenSSH 9.6, ssh.c, valid_hostname().
@@ -63,7 +63,7 @@ def read_hosts(path: Path) -> dict[str, HostEntry]:
         SpecError: The file cannot be read, or has invalid keys or values; a hosts file also if it has others.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         raw = tomllib.loads(text)
     except OSError as exc:
         raise SpecError(
@@ -72,7 +72,8 @@ def read_hosts(path: Path) -> dict[str, HostEntry]:
             hint='it is a file of tables [hosts.NAME] with role = "server" and ssh = "db1"; a machine alone is named as for ssh',
         ) from exc
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise SpecError(f"{path} is not valid TOML", detail=str(exc), hint='strings need quotes: ssh = "db1"') from exc
+        hint = suggest_toml(str(exc), 'ssh = "db1"')
+        raise SpecError(f"{path} is not valid TOML", detail=str(exc), hint=hint) from exc
     others = [key for key in raw if key != "hosts"]
     if others and "workload" not in raw:
         raise SpecError(
@@ -83,7 +84,7 @@ def read_hosts(path: Path) -> dict[str, HostEntry]:
 
 def read_server_dsn(path: Path) -> str | None:
     """Return the connection string of the given server in a file that `read_hosts` has read; None if it has none."""
-    server = tomllib.loads(path.read_text(encoding="utf-8")).get("server")
+    server = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("server")
     dsn = server.get("dsn") if isinstance(server, dict) else None
     return dsn if isinstance(dsn, str) else None
 

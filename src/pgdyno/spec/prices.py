@@ -147,7 +147,7 @@ def read_prices(path: Path) -> OwnPrices:
     """
     path = find_shipped(path)
     try:
-        return parse_prices(path.read_text(encoding="utf-8"), source=str(path))
+        return parse_prices(path.read_text(encoding="utf-8-sig"), source=str(path))
     except OSError as exc:
         raise SpecError(f"cannot read the prices {path}", detail=exc.strerror or str(exc), hint=_TEMPLATE) from exc
     except UnicodeDecodeError as exc:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.complaint import Complaint, find_line, read_complaint
+from pgdyno.spec.complaint import Complaint, find_line, read_complaint, suggest_toml
 from pgdyno.spec.hosts import make_hosts
 from pgdyno.spec.initdb import is_in_whole_mb
 from pgdyno.spec.pooler import check_poolers
@@ -73,7 +73,7 @@ def read_study(path: Path, *, is_here: bool = True, is_of_record: bool = False) 
     """
     path = find_shipped(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as exc:
         raise SpecError(
             f"cannot read the study {path}",
@@ -106,7 +106,7 @@ def parse_study(text: str, *, source: str, folder: Path, is_here: bool = True, i
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise SpecError(
-            f"{source} is not valid TOML", detail=str(exc), hint='strings need quotes: duration = "30s"'
+            f"{source} is not valid TOML", detail=str(exc), hint=suggest_toml(str(exc), 'duration = "30s"')
         ) from exc
     return make_study(raw, source=source, folder=folder, text=text, is_here=is_here, is_of_record=is_of_record)
 
