@@ -70,6 +70,7 @@ REFUSED = [
     (("--scale", "900000"), 3, "does not fit on the disk"),
     (("--set", "shared_bufers=1GB"), 2, "PostgreSQL 18 has no setting shared_bufers"),
     (("--set", "shared_buffers"), 2, "NAME=VALUE"),
+    (("--set", "fsync=on", "--set", "Fsync=off"), 2, "Fsync comes twice"),
     (("--server", "17"), 3, "PostgreSQL 17 is not installed"),
     (("--server", "new"), 2, "neither `embedded` nor a major version"),
     (("--server", "²"), 2, "neither `embedded` nor a major version"),

@@ -177,7 +177,9 @@ def test_files_are_variants(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "tuned.conf").write_text("shared_buffers = 4GB\n")
     study = compare("stock", "tuned.conf", folder=tmp_path, set="work_mem=8MB", sysctl="vm.swappiness=10")
-    assert titles(study) == ["stock", "tuned.conf"]
+    assert titles(study) == ["stock with work_mem=8MB", "tuned.conf"]
+    with pytest.raises(SpecError, match=r"^--set Shared_Buffers: tuned\.conf sets it, too"):
+        compare("stock", "tuned.conf", folder=tmp_path, set="Shared_Buffers=1GB")
     assert [variant.settings for variant in study.variant] == [{}, {"shared_buffers": "2GB"}]
     assert [variant.sysctl for variant in study.variant] == [{"vm.swappiness": "10"}] * 2
     assert study.server.settings == {"work_mem": "8MB"}
@@ -243,6 +245,7 @@ def test_a_folder_of_programs_is_a_server_wherever_one_stands_later(tmp_path: Pa
         ({"set": ["", "a=2"]}, "--set : not of the form NAME=VALUE"),
         ({"set": "a='1"}, "--set a='1: No closing quotation"),
         ({"set": "fsync=on fsync=off"}, "fsync comes twice"),
+        ({"set": "fsync=on Fsync=off"}, "Fsync comes twice"),
         ({"set": "port=5433"}, "--set port=5433: port is set by pgdyno"),
         ({"set": "primary_conninfo=x"}, "may hold a password"),
         ({"set": "a b=3"}, "not of the form"),
@@ -396,6 +399,7 @@ def test_what_is_no_axis_is_followed_by_what_is_one(text: str, fact: str, hint: 
         ("scale=1,2", {}, {"data": {"scale": 3}}),
         ("server=15,18", {}, {"server": {"kind": "local", "version": 16}}),
         ("commit_delay=0,50", {}, {"server": {"settings": {"commit_delay": "10"}}}),
+        ("commit_delay=0,50", {}, {"server": {"settings": {"Commit_Delay": "10"}}}),
     ],
 )
 def test_an_option_and_an_axis_of_one_name(

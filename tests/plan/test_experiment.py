@@ -228,6 +228,9 @@ def test_axes_of_one_name() -> None:
     axes = [{"name": "clients", "levels": [1, 2]}, {"name": "clients", "levels": [4, 8]}]
     with pytest.raises(SpecError, match="both axes of the sweep are clients"):
         experiment_of(study(sweep=axes))
+    axes = [{"name": name, "levels": ["4MB", "8MB"]} for name in ("work_mem", "Work_Mem")]
+    with pytest.raises(SpecError, match="both axes of the sweep are work_mem"):
+        experiment_of(study(sweep=axes))
 
 
 def test_too_many_combinations_are_refused_before_they_are_made() -> None:

@@ -38,8 +38,10 @@ def read_pairs(settings: list[str]) -> dict[str, str]:
         if not equals or not name.strip():
             raise SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB")
         name, value = name.strip(), value.strip()
-        if name in pairs:
-            both = shlex.join(["--set", f"{name}={pairs[name]}", "--set", f"{name}={value}"])
+        # PostgreSQL's names are case-insensitive.
+        before = next((one for one in pairs if one.lower() == name.lower()), None)
+        if before is not None:
+            both = shlex.join(["--set", f"{before}={pairs[before]}", "--set", f"{name}={value}"])
             raise SpecError(
                 f"{both}: {name} comes twice", hint=f"give it once; `pgdyno compare {both}` compares the two"
             )

@@ -16,7 +16,7 @@ from pgdyno.spec.conf import read_conf
 from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import LOADING, Study
-from pgdyno.spec.table import make_printable
+from pgdyno.spec.table import SettingValue, make_printable
 from pgdyno.spec.variant import LOAD_HOSTS, SweepSpec, VariantSpec, is_server_folder, make_variant
 
 # Trials of a restart-only comparison: many short ones, because longer trials vary as much.
@@ -74,7 +74,7 @@ def compose_comparison(
             hint="vary one of them; `pgdyno sweep` takes two axes, a study file any variants",
         )
     if variants:
-        made = _read_variants(variants, folder)
+        made = _read_variants(variants, folder, _merge(list(once.values())).settings)
     elif several:
         ((option, texts),) = several.items()
         made = [_read_option(option, text, folder) for text in texts]
@@ -239,8 +239,8 @@ def _base(
     }
 
 
-def _read_variants(texts: Sequence[str], folder: Path) -> list[VariantSpec]:
-    """Those that are named: `stock` and files; a lone one is compared with the server as it is."""
+def _read_variants(texts: Sequence[str], folder: Path, shared: Mapping[str, SettingValue]) -> list[VariantSpec]:
+    """Those that are named: `stock` and files; a lone one is compared with the server as it is, but for what all share."""
     if len(texts) == 1:
         if texts[0] == _STOCK:
             raise SpecError("nothing to compare `stock` with", hint="for example pgdyno compare stock tuned.conf")
@@ -249,11 +249,20 @@ def _read_variants(texts: Sequence[str], folder: Path) -> list[VariantSpec]:
     made = []
     for text, name in zip(texts, names, strict=True):
         if text == _STOCK:
-            made.append(VariantSpec(name=_STOCK))
+            beside = f" with {VariantSpec(settings=dict(shared)).title}" if shared else ""
+            made.append(VariantSpec(name=_STOCK + beside))
             continue
+        settings = read_conf(text, folder)
+        twice = next((each for each in shared if each.lower() in settings), None)
+        if twice is not None:
+            raise SpecError(
+                f"--set {twice}: {make_printable(text)} sets it, too",
+                detail="a lone --set holds for all variants",
+                hint="leave it out of one of them",
+            )
         # Files of one name in two folders are called by their places.
         title = name if names.count(name) == texts.count(text) else text
-        made.append(VariantSpec(name=make_printable(title), settings=read_conf(text, folder)))
+        made.append(VariantSpec(name=make_printable(title), settings=settings))
     return made
 
 

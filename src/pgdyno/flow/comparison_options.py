@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.variant import SweepSpec, is_server_folder
+from pgdyno.spec.variant import SweepSpec, fold_name, is_server_folder
 
 _EXAMPLES = {
     "clients": "1..64",
@@ -78,7 +78,7 @@ def parse_pairs(said: str, text: str) -> dict[str, str]:
                 f"{said}: not of the form NAME=VALUE",
                 hint='for example --set commit_delay=50, or several at once: --set "commit_delay=50 commit_siblings=10"',
             )
-        if name in pairs:
+        if fold_name(name) in map(fold_name, pairs):
             raise SpecError(f"{said}: {name} comes twice", hint="a variant for each value takes an option for each")
         pairs[name] = value
     return pairs
@@ -130,7 +130,7 @@ def refuse_held(axes: Sequence[SweepSpec], held: Collection[str]) -> None:
         SpecError: There is one.
     """
     for axis in axes:
-        if axis.name in held:
+        if fold_name(axis.name) in map(fold_name, held):
             raise SpecError(
                 f"an axis varies {axis.name}, and an option says what it is for all levels",
                 hint="leave one of them out",

@@ -19,7 +19,7 @@ from pgdyno.spec.initdb import INITDB_KEYS, combine_choices, with_choices
 from pgdyno.spec.pooler import find_sharing
 from pgdyno.spec.study import DataSpec, Study, WorkloadSpec
 from pgdyno.spec.table import SettingValue
-from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, make_variant, show_value
+from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, fold_name, make_variant, show_value
 
 
 def plan_experiment(
@@ -88,7 +88,7 @@ def list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
         SpecError: Both axes of a sweep are one, or there are too many variants.
     """
     axes = [axis.name for axis in study.sweep]
-    if len(set(axes)) < len(axes):
+    if len(set(map(fold_name, axes))) < len(axes):
         raise SpecError(f"both axes of the sweep are {axes[0]}", hint="one axis can hold all of its levels")
     count = math.prod(len(axis.levels) for axis in study.sweep) if axes else len(study.variant)
     if count > MOST_VARIANTS:

@@ -157,6 +157,15 @@ def _find_wrong(study: Study) -> Iterator[tuple[str, str]]:
     for path, size in _list_segments(study):
         if not is_in_whole_mb(size):
             yield path, f"wal_segment_size {size} is not a power of 2 from 1MB to 1GB"
+    variants = ((f"variant[{number}]", variant.settings) for number, variant in enumerate(study.variant))
+    for table, settings in (("server", study.server.settings), *variants):
+        folded = [name.lower() for name in settings]
+        for name in settings:
+            if folded.count(name.lower()) > 1:
+                yield (
+                    f"{table}.settings.{name}",
+                    f"settings {name} comes twice: PostgreSQL's names are case-insensitive",
+                )
     if any(axis.name == "clients" for axis in study.sweep):
         for number, workload in enumerate(study.workload):
             if workload.rate_tps is not None:

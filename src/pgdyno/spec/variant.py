@@ -312,6 +312,11 @@ def is_sysctl(name: str) -> bool:
     return (bool(dot) and head in _SYSCTL_FOLDERS) or name.startswith((*_SYSFS_FOLDERS, _OF_MOUNT))
 
 
+def fold_name(name: str) -> str:
+    """Return what is equal for two names of one setting: PostgreSQL's names are case-insensitive, those of the kernel are not."""
+    return name if is_sysctl(name) else name.lower()
+
+
 def _read_text(name: str, levels: Mapping[str, SettingValue]) -> str | None:
     level = levels.get(name)
     if level is None or isinstance(level, str):
