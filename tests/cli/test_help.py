@@ -148,7 +148,7 @@ def test_options_that_were_not_given_are_what_typer_makes_of_them() -> None:
     assert repr(ours) == repr(theirs)
 
 
-def test_what_to_type_is_said_as_the_program_was_called() -> None:
+def test_what_to_type_is_said_as_the_program_was_called(tmp_path: Path) -> None:
     def told(*arguments: str, program: str) -> subprocess.CompletedProcess[str]:
         with pytest.MonkeyPatch.context() as patch:
             # Its examples are told as it was called, from then on.
@@ -162,7 +162,7 @@ def test_what_to_type_is_said_as_the_program_was_called() -> None:
     assert "hint: `./pgdyno list` shows the records" in done.stderr
     assert "hint: `'/a b/pgdyno' list` shows" in told("show", "nowhere", program="/a b/pgdyno").stderr
     assert "`./pgdyno list` shows" in told("show", "nowhere", "--json", program="./pgdyno").stdout
-    assert "`./pgdyno bench --quick` makes one" in told("list", "--records", "/nowhere", program="./pgdyno").stdout
+    assert "`./pgdyno bench --quick` makes one" in told("list", "--records", str(tmp_path), program="./pgdyno").stdout
     help_text = told("resume", "--help", program="./pgdyno").stdout
     assert "Usage: ./pgdyno resume" in help_text
     assert "./pgdyno resume pgdyno-records" in help_text

@@ -100,13 +100,14 @@ def test_a_gate_that_fails_ends_as_such_if_its_document_cannot_be_written() -> N
             assert done.returncode == ExitCode.PROBLEM_FOUND, done.stderr
 
 
-def test_json_for_a_closed_stdout_is_an_error_and_no_bug(tmp_path: Path) -> None:
+def test_a_closed_stdout_is_an_error_and_no_bug(tmp_path: Path) -> None:
     copy_record(tmp_path / "pgdyno-records" / "a")
-    closing = ["sh", "-c", 'exec "$@" >&-', "sh", *Bench(tmp_path).argv("list", "--json")]
-    done = subprocess.run(closing, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == ExitCode.HOST
-    assert done.stderr.startswith("error: the machine refuses: ")
-    assert "Traceback" not in done.stderr
+    for words in ("list --json", "list", "--help", "list --help", "--version", "studies template"):
+        closing = ["sh", "-c", 'exec "$@" >&-', "sh", *Bench(tmp_path).argv(*words.split())]
+        done = subprocess.run(closing, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == ExitCode.HOST, words
+        assert done.stderr.startswith("error: the machine refuses: "), words
+        assert "Traceback" not in done.stderr, words
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("latin-1", "is ± but ?"), ("ascii", "is ? but ?")])

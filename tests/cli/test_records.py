@@ -42,6 +42,10 @@ def test_a_record_that_was_broken_off_is_said_to_be(tmp_path: Path) -> None:
 def test_a_journal_lists_what_is_there(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert "no records in pgdyno-records" in bench.read("journal").stdout
+    for command in ("journal", "list"):
+        done = bench.read(command, "--records", "pgdyno-record")
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: --records pgdyno-record: there is no such folder")
     copy_record(tmp_path / "pgdyno-records" / "one")
     (entry,) = bench.read_json("journal")["entries"]
     assert entry["path"] == "pgdyno-records/one"

@@ -82,7 +82,7 @@ def test_the_forms() -> None:
     assert "\nNext steps, as options of the same command\n" in told.stdout
     assert all(line == line.rstrip() for line in told.stdout.splitlines())
     assert "\x1b" not in told.stdout
-    explained = run_tune("--explain", "work_mem", "--form", "diff")
+    explained = run_tune("--explain", "work_mem")
     assert explained.stdout.startswith("work_mem = ")
     assert "  source: " in explained.stdout
     assert "vm.nr_hugepages = " in run_tune("--form", "sysctl").stdout
@@ -119,6 +119,10 @@ REFUSED = [
     (("--restart",), "--restart needs --apply", "add --apply"),
     (("--form", "sysctl", "--no-kernel"), "--form sysctl is a file for the kernel", "leave --no-kernel out"),
     (("--apply",), "--apply needs a server to apply to", "name yours with --pgdata DIR"),
+    (("--form", "conf", "--explain", "work_mem"), "--form conf does not go with --explain", "leave one of them out"),
+    (("--form", "conf", "--json"), "--form conf does not go with --json", "leave one of them out"),
+    (("--apply", "--form", "json"), "--form json does not go with --apply", "leave one of them out"),
+    (("--apply", "--explain", "work_mem"), "--explain work_mem does not go with --apply", "leave one of them out"),
     (("--explain", "shared_bufers"), "nothing is derived for shared_bufers", "did you mean shared_buffers?"),
 ]
 

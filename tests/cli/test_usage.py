@@ -116,6 +116,14 @@ def test_who_asked_for_json_gets_the_error_as_json(
     assert err.startswith("error: ")
 
 
+@pytest.mark.parametrize("form", ["--form json", "--form=json"])
+def test_who_asked_for_the_form_json_gets_the_error_as_json(
+    form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = told(f"tune {form} --bogus", monkeypatch, capsys)
+    assert (code, json.loads(out)["error"]["exit_code"]) == (2, 2)
+
+
 def test_a_name_that_is_not_utf_8_is_escaped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,9 +6,11 @@ Results go to stdout, everything else to stderr. With `--json`, stdout is one JS
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Sequence
 from copy import copy
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import typer
 
@@ -112,8 +114,16 @@ app.command(epilog=STUDIES_EXAMPLES)(studies)
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
+def _wants_json(words: Sequence[str]) -> bool:
+    return not {"--json", "--form=json"}.isdisjoint(words) or ("--form", "json") in itertools.pairwise(words)
+
+
 def run_program() -> None:
     """Run the command on the command line."""
+    if sys.stdout is None:
+        from pgdyno.cli.terminal.output import ClosedStdout
+
+        sys.stdout = cast("TextIO", ClosedStdout())
     program = program_name()
     named = {each.name or each.callback.__name__: each for each in app.registered_commands if each.callback}
     for command in named.values():
@@ -140,4 +150,4 @@ def run_program() -> None:
     except _UsageError as error:
         from pgdyno.cli.usage import describe_usage_error
 
-        fail(describe_usage_error(error, sys.argv[1:], commands=[*named]), json="--json" in sys.argv[1:])
+        fail(describe_usage_error(error, sys.argv[1:], commands=[*named]), json=_wants_json(sys.argv[1:]))

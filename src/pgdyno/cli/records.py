@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -82,6 +83,7 @@ def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption =
     with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.records.list import view_records
 
+        _check_named(records)
         show(view_records(records))
 
 
@@ -216,4 +218,10 @@ def journal(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = Fals
     with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.records.journal import read_journal
 
+        _check_named(records)
         show(read_journal(records))
+
+
+def _check_named(records: Path) -> None:
+    if records != DEFAULT_RECORDS and not os.path.isdir(records):  # noqa: PTH112 - False, not an error, in a folder that is closed to us
+        raise SpecError(f"--records {records}: there is no such folder", hint="name a folder that holds records")

@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,6 +173,7 @@ def tune(
             form=form,
             leaves_kernel=not kernel,
         )
+        _refuse_other_forms(form, is_json=json, explained=explain or [], is_applied=apply)
         if allow and not apply:
             raise SpecError("--allow needs --apply", hint="add --apply")
         allowed = read_allowed(allow, dsn=dsn)
@@ -242,8 +244,6 @@ def _refuse_contradictions(
 ) -> None:
     if host is not None and pgdata is not None:
         raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
-    if is_applied and form != "table":
-        raise SpecError(f"--form {form} does not go with --apply", hint="leave one of them out")
     if is_given and (may_restart or form == "sysctl"):
         raise SpecError(
             f"{'--restart' if may_restart else '--form sysctl'} is for a server of this machine",
@@ -253,6 +253,19 @@ def _refuse_contradictions(
         raise SpecError("--restart needs --apply", hint="add --apply")
     if form == "sysctl" and leaves_kernel:
         raise SpecError("--form sysctl is a file for the kernel", hint="leave --no-kernel out")
+
+
+def _refuse_other_forms(form: str, *, is_json: bool, explained: Sequence[str], is_applied: bool) -> None:
+    """Refuse a form beside what has one of its own."""
+    said = [] if form == "table" else [f"--form {form}"]
+    if is_applied:
+        said += [f"--explain {explained[0]}"] if explained else []
+        others = ["--apply"]
+    else:
+        said = [] if form == "json" else said
+        others = [*(["--json"] if is_json else []), *(["--explain"] if explained else [])]
+    if said and others:
+        raise SpecError(f"{said[0]} does not go with {others[0]}", hint="leave one of them out")
 
 
 def _check_count(option: str, count: int | None) -> int | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
-from typing import Protocol, runtime_checkable
+from typing import NoReturn, Protocol, runtime_checkable
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
@@ -30,6 +31,19 @@ class Result(Protocol):
         """Return the result for the terminal."""
 
 
+class ClosedStdout(io.TextIOBase):
+    """Stands for a stdout that is closed, into which Python, click and rich write nothing without a word."""
+
+    @property
+    def buffer(self) -> NoReturn:
+        """Refuse to be written."""
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
+
+    def write(self, _text: str, /) -> NoReturn:
+        """Refuse to be written."""
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
+
+
 class PipedConsole(Console):
     """A console that leaves a closed pipe to `session`: rich would exit with 1, which says that a gate failed."""
 
@@ -44,8 +58,6 @@ def write_out(content: str | bytes) -> None:
     Raises:
         OSError: It cannot be written, or is closed.
     """
-    if sys.stdout is None:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
     if isinstance(content, str):
         sys.stdout.write(content)
     else:
