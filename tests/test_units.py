@@ -22,6 +22,12 @@ def test_what_is_no_quantity(text: str) -> None:
         parse_seconds(text)
 
 
+@pytest.mark.parametrize("text", ["1e400ms", "-1e400s", "1e306s"])
+def test_a_time_without_end_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is too long"):
+        parse_seconds(text)
+
+
 @given(st.integers(0, 1 << 40), st.sampled_from(["us", "ms", "s", "min", "h", "d"]))
 def test_units_are_multiples_of_one_another(number: int, unit: str) -> None:
     factor = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86_400}[unit]

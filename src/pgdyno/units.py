@@ -30,7 +30,7 @@ def parse_seconds(text: str) -> float:
     """Parse a time in PostgreSQL's notation, such as `90s`, `5min` or `250ms`, into seconds.
 
     Raises:
-        ValueError: No number, no unit, or a unit that is not one of us, ms, s, min, h, d.
+        ValueError: No number, no unit, a unit that is not one of us, ms, s, min, h, d, or more than a float holds.
     """
     names = ", ".join(_TIME_S)
     match = _QUANTITY.fullmatch(text)
@@ -41,7 +41,11 @@ def parse_seconds(text: str) -> float:
         raise ValueError(f"{text!r} has no unit; write one of {names}")
     if unit not in _TIME_S:
         raise ValueError(f"{text!r} has the unit {unit!r}, which is not one of {names}")
-    return float(number) * _TIME_S[unit]
+    seconds = float(number) * _TIME_S[unit]
+    # Users of it convert it into smaller units.
+    if not math.isfinite(seconds / _TIME_S["us"]):
+        raise ValueError(f"{text!r} is too long")
+    return seconds
 
 
 def format_cpus(count: float) -> str:
