@@ -121,6 +121,15 @@ def test_the_clients_of_each_part_are_shown(tmp_path: Path) -> None:
     assert "split, 4 clients (1 of simple-update at the primary, 3 of select-only at the replicas), round 1" in shown
 
 
+def test_the_variant_of_each_trial_is_shown_and_nothing_twice(tmp_path: Path) -> None:
+    load = '[[workload]]\nname = "2 clients"\nscripts = ["select-only"]\nclients = 2\n'
+    settings = '[[variant]]\nsettings = { shared_buffers = "64MB" }\n[[variant]]\nname = "large"\n'
+    study = parse_study(f"[data]\nscale = 1\n{load}{settings}", source="study", folder=Path())
+    shown = show(view_plan(study, place=Workspace.make(out=None, home=tmp_path, run_as=None)))
+    assert ": 2 clients, shared_buffers=64MB, round 1" in shown
+    assert ": 2 clients, large, round 1" in shown
+
+
 @pytest.mark.parametrize(
     ("design", "words"),
     [("live", "between rounds 2 once for all loads of a round: no"), ("paired", "between trials 2 no")],

@@ -102,7 +102,9 @@ def _describe_step(plan: Plan, step: Step) -> str:
         how += f" from {count_things(workload.load_hosts, 'load host')}"
     if workload.parts:
         how += f" ({', '.join(part.words for part in workload.parts)})"
-    return f"{step.trial.number}: {workload.name}, {how}, {when}"
+    # A workload may be called by its clients, as a variant is.
+    what = dict.fromkeys((workload.name, *(() if step.trial.is_block else step.trial.variants), how, when))
+    return f"{step.trial.number}: {', '.join(what)}"
 
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
