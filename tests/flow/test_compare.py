@@ -411,6 +411,18 @@ def test_an_option_and_an_axis_of_one_name(
     assert sweep("mode=simple,prepared", load=load, **tables).sweep
 
 
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ("ANY 1 (standby1,standby2),standby1", ["ANY 1 (standby1,standby2)", "standby1"]),
+        ('"a,b",c', ['"a,b"', "c"]),
+        ("(a,b", ["(a", "b"]),
+    ],
+)
+def test_a_comma_in_parentheses_or_quotes_belongs_to_its_level(levels: str, expected: list[str]) -> None:
+    assert list(sweep(f"synchronous_standby_names={levels}").sweep[0].levels) == expected
+
+
 def test_sizes_of_a_pool_are_asked_about_as_such() -> None:
     axis = "endpoint=pool2,pool8"
     sizes: dict[str, object] = {"pool2": {"size": 2}, "pool8": {"size": 8}}

@@ -32,6 +32,8 @@ _EXAMPLES = {
     "commit_delay": "0,50,100",
 }
 _AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./:-]*)=(?P<levels>.+)")
+# A comma in parentheses or quotes belongs to its level, as in synchronous_standby_names=ANY 1 (standby1,standby2),standby1.
+_LEVEL = re.compile(r"""((?:\([^()]*\)|"[^"]*"|[^,])*),""")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
 
 
@@ -143,7 +145,7 @@ def read_levels(text: str, levels: str) -> list[str]:
     Raises:
         SpecError: One is empty, or no range.
     """
-    return [level for piece in levels.split(",") for level in _read_piece(text, piece.strip())]
+    return [level for piece in _LEVEL.findall(f"{levels},") for level in _read_piece(text, piece.strip())]
 
 
 def _read_piece(text: str, piece: str) -> list[str]:
