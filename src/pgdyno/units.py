@@ -66,16 +66,16 @@ def format_share(ratio: float | None) -> str:
 def format_bytes(value: float) -> str:
     """Format a size in PostgreSQL's notation, where a kB is 1024 bytes: 1234567 is `1.18 MB`."""
     name, size = next(((n, s) for n, s in reversed(_MEMORY_BYTES.items()) if abs(value) >= s), ("B", 1))
-    return f"{_round_to_three(value / size)} {name}"
+    return f"{round_to_three(value / size)} {name}"
 
 
 def format_bytes_per_s(value: float) -> str:
     """Format a rate as data sheets and tools for disks do, where a MB is 10^6 bytes: 131072000 is `131 MB/s`."""
     name, size = next(((n, s) for n, s in (("MB", 1e6), ("kB", 1e3)) if abs(value) >= s), ("B", 1.0))
-    return f"{_round_to_three(value / size)} {name}/s"
+    return f"{round_to_three(value / size)} {name}/s"
 
 
-def _round_to_three(count: float) -> str:
+def round_to_three(count: float) -> str:
     """Round to three significant digits, counted after rounding; whole numbers are exact."""
     if count == round(count):
         return f"{count:,.0f}"

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.estimate import estimate_geometric_mean
+from pgdyno.analyse.estimate import estimate_geometric_mean, estimate_over_trials
 from pgdyno.analyse.series import Event
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
@@ -122,6 +122,25 @@ def test_what_trials_show(record: StudyRecord, changes: dict[str, object], words
     assert found
     assert {finding.severity for finding in found} == {severity}
     assert {finding.workload for finding in found} == {"tpcb-like"}
+
+
+@pytest.mark.parametrize(
+    ("tps", "evidence"),
+    [
+        ((1000.0, 1010.0, 990.0), None),
+        ((1000.0, 1300.0, 1150.0), None),
+        ((1000.0, 3456.7, 1500.0), "1,000 to 3,460 TPS in 3 trials: they are too few for how much they differ"),
+        ((1000.0, 0.0, 1010.0), "0 to 1,010 TPS in 3 trials: they are too few for how much they differ"),
+    ],
+)
+def test_trials_without_a_useful_interval_are_a_doubt(
+    record: StudyRecord, tps: tuple[float, ...], evidence: str | None
+) -> None:
+    (workload,) = analysis_of(record).workloads
+    trials = tuple(msgspec.structs.replace(trial, tps=one) for trial, one in zip(workload.trials, tps, strict=True))
+    workload = msgspec.structs.replace(workload, trials=trials, tps=estimate_over_trials(tps, unit="tps"))
+    found = [one.evidence for one in find_doubts(record, StudyAnalysis(workloads=(workload,)))]
+    assert found == ([] if evidence is None else [evidence])
 
 
 @pytest.mark.parametrize(

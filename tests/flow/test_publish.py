@@ -57,6 +57,9 @@ def test_loads_that_answer_one_question_share_a_table(site: Path) -> None:
     assert told["loads"][1]["declared"] == ["cliffs and stalls"]
     assert "<td>nothing; in both: cliffs and stalls (not looked for)</td>" in text
     assert "Durability given up" in text
+    # Two trials say little, and a page must not promise more of every record.
+    assert text.count("The trials give no useful interval of TPS.") == 2
+    assert "random order" not in text
     assert HOSTILE not in text
 
 

@@ -63,7 +63,7 @@ _COMPARED = {
     Cause.AUTOVACUUM: ("autovacuum", ("on", "off"), ", as a what-if and never to stay so"),
 }
 _CONFIRM_UNKNOWN = (
-    "the same load again, with --rounds 3: what comes at the same moment is the load's own, else the machine's"
+    "the same load again, with 3 rounds: what comes at the same moment is the load's own, else the machine's"
 )
 
 

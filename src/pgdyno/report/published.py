@@ -28,8 +28,9 @@ from pgdyno.units import count_things
 
 TITLE = "Published records"
 _LEAD = (
-    "Every figure is a mean over repeated trials in random order, never the best of several runs. It has a 95 % interval; where"
-    " that is too wide to be useful, the number of trials stands in its place. The reports have all trials, settings and evidence."
+    "Every figure is a mean over all trials of its load, never the best of several runs; “Trials” says how many there are. It has"
+    " a 95 % interval; the number of trials stands in its place where that is too wide to be useful, or where there is only one"
+    " trial. The reports have all trials, settings and evidence."
 )
 _REMARK = (
     "A table holds what answers one question: the same transactions, clients, data, durability and caches. Records in it"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from pgdyno.analyse.durability import find_disk_losses
-from pgdyno.analyse.estimate import Doubt, DoubtKind
+from pgdyno.analyse.estimate import Doubt, DoubtKind, is_too_wide
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO, TrialAnalysis, WorkloadAnalysis
@@ -27,6 +27,7 @@ from pgdyno.facts.durability import Loss, durability_given_up
 from pgdyno.record.machine.given_server import IDLE_TPS
 from pgdyno.record.trial_data import FILES
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
+from pgdyno.units import round_to_three
 
 _BETWEEN_RATIO = 0.05
 # The sampler looks ten times a second, and the pinger asks about as often, in the database that the user's string names.
@@ -164,12 +165,25 @@ def _few_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Findin
     if record.plan.search is not None:
         return
     for workload in analysis.workloads:
-        if workload.tps.n == 1 and not any(trial.record.planned.variants for trial in workload.trials):
+        # A comparison ends by its verdicts, which come from pairs and not from these figures.
+        if any(trial.record.planned.variants for trial in workload.trials):
+            continue
+        if workload.tps.n == 1:
             yield Finding(
                 severity=Severity.WARNING,
                 claim="One trial has no error bar.",
                 evidence="One trial (n = 1): run-to-run noise is unknown",
-                advice="Ask for more --rounds.",
+                advice="Ask for more rounds.",
+                workload=workload.name,
+            )
+        elif is_too_wide(workload.tps):
+            known = [trial.tps for trial in workload.trials if trial.tps is not None]
+            least, most = (round_to_three(tps) for tps in (min(known), max(known)))
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="The trials give no useful interval of TPS.",
+                evidence=f"{least} to {most} TPS in {len(known)} trials: they are too few for how much they differ",
+                advice="Ask for more rounds, or find out what differs between the trials.",
                 workload=workload.name,
             )
 

@@ -142,7 +142,7 @@ def advise_trials(workload: WorkloadAnalysis) -> str | None:
     needed = count_trials_needed(workload.tps)
     if needed is None:
         return "These trials vary too much for more trials to help: find out what differs between them."
-    return f"If further trials vary like these, --rounds {needed} would give about ±{_WANTED_RATIO * 100:.0f} %."
+    return f"If further trials vary like these, {needed:,} rounds would give about ±{_WANTED_RATIO * 100:.0f} %."
 
 
 def count_trials_needed(estimate: Estimate) -> int | None:
