@@ -85,6 +85,13 @@ def test_others_on_the_cpus_are_sent_away_before_any_are_bought() -> None:
     assert finding.advice.startswith("Stop the other programs that use the CPUs")
 
 
+def test_others_on_the_cpus_are_told_where_another_bound_is_lower() -> None:
+    limits = {**WRITING.limits, UseKind.FLUSHES: 300.0}
+    finding = find(msgspec.structs.replace(WRITING, tps=438.0, others_ratio=0.4, limits=limits))[CEILING]
+    assert "WAL flushes" in finding.claim
+    assert finding.why.startswith("Other programs used up to 40 % of the CPUs. Too few clients,")
+
+
 def test_a_load_below_its_bounds_is_told_of_no_cause() -> None:
     finding = find(msgspec.structs.replace(WRITING, tps=800.0))[CEILING]
     assert (

@@ -63,6 +63,16 @@ def test_a_measured_peak_is_told_before_what_was_worked_out() -> None:
     assert clients.startswith("2 active sessions [2 – 2] reach the full throughput")
 
 
+@pytest.mark.parametrize("flushes", [5000.0, 300.0], ids=["of CPUs", "of flushes"])
+def test_other_programs_on_the_cpus_come_before_more_clients(flushes: float) -> None:
+    limits = {**WRITING.limits, UseKind.FLUSHES: flushes}
+    nature = msgspec.structs.replace(WRITING, tps=438.0, others_ratio=0.76, limits=limits)
+    ceiling, *_ = describe_capacity(reckon(nature))
+    assert ceiling.endswith(
+        " was in use; other programs used up to 76.0 % of the CPUs, and without them the load may come closer to it."
+    )
+
+
 def test_what_is_not_known_is_said() -> None:
     (ceiling, clients) = describe_capacity(reckon(Nature(cpu_s=None, generator_s=None)))
     assert ceiling == "The ceiling of tpcb-like on this machine is not known: no bound is known that holds."

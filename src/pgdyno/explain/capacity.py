@@ -115,6 +115,8 @@ def _why(capacity: Capacity, binding: Bound) -> str:
         return _BESIDE_OTHERS
     if binding.kind is BoundKind.FLUSHES and capacity.standing is BoundState.AT_BOUND:
         return "Commits wait for flushes that they share: more clients share each of them, until something else ends first."
+    if capacity.standing is BoundState.BELOW and capacity.others_ratio:
+        return f"Other programs used up to {format_share(capacity.others_ratio)} of the CPUs. {_WHY[capacity.standing]}"
     eased = _OF_IDLE if binding.idle_ratio > _IDLE_RATIO else ""
     return f"{_WHY[capacity.standing]}{eased}"
 

@@ -169,6 +169,11 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         return next((bound for bound in self.bounds if bound.kind is kind), None)
 
     @property
+    def others_ratio(self) -> float:
+        """The largest share of the CPUs that other programs took in a trial; 0 if it does not disturb the load, or is unknown."""
+        return max((bound.others_ratio or 0.0 for bound in self.bounds), default=0.0)
+
+    @property
     def binding(self) -> Bound | None:
         """The lowest bound at these clients."""
         return next((bound for bound in self.bounds if not bound.is_refuted), None)

@@ -203,7 +203,7 @@ def _describe_ceiling(capacity: Capacity, place: str) -> str:
     used = format_percent(binding.used.value or 0.0)
     return (
         f"{first}. The lowest bound is that of {binding.kind.noun}{allowed}: {used} was in"
-        f" use{_STANDINGS[capacity.standing]}."
+        f" use{_describe_standing(capacity)}."
     )
 
 
@@ -214,8 +214,16 @@ def _describe_earlier(capacity: Capacity, binding: Bound) -> str:
     used = format_percent(binding.used.value or 0.0)
     return (
         f"With {count_things(capacity.clients, 'client')}, {binding.kind.noun} {allow} less, {_say(binding.tps)}: {used}"
-        f" was in use{_STANDINGS[capacity.standing]}."
+        f" was in use{_describe_standing(capacity)}."
     )
+
+
+def _describe_standing(capacity: Capacity) -> str:
+    """Describe what may bring the load closer to its lowest bound: of CPUs that are busy, the programs that use them come first."""
+    if capacity.standing is BoundState.BELOW and capacity.others_ratio:
+        others = format_percent(capacity.others_ratio)
+        return f"; other programs used up to {others} of the CPUs, and without them the load may come closer to it"
+    return _STANDINGS[capacity.standing]
 
 
 def _describe_next(following: NextLimit) -> str:
