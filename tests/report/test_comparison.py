@@ -19,6 +19,7 @@ from pgdyno.report.format import format_effect, format_more_time, format_roughly
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import answer_study
+from pgdyno.report.sections.comparison.curve import describe_curve
 from pgdyno.report.sections.comparison.method import describe_method, describe_noise
 from pgdyno.report.sections.comparison.section import build_comparisons, build_verdicts
 from pgdyno.report.sections.comparison.tables import matrix_table, variants_table, verdict_table
@@ -275,9 +276,20 @@ def test_a_product_of_two_axes_is_a_matrix_with_every_level() -> None:
 def test_a_sweep_over_clients_answers_with_its_curve() -> None:
     (answers,) = answer_study(build_client_sweep())
     peak, knee, stands, _ = answers.curve
-    assert re.fullmatch(r"TPS is highest at \d+\.\d clients \[\d+\.\d – \d+\.\d\]\.", peak)
-    assert knee.startswith("From ")
+    assert re.fullmatch(
+        r"By the fitted curve, TPS is highest at \d+\.\d clients \[\d+\.\d – \d+\.\d\];"
+        r" measured highest: [\d,]+ TPS at 32 clients\.",
+        peak,
+    )
+    assert knee.startswith("By the fitted curve, from ")
     assert "64 collapse" in stands
+
+
+def test_a_peak_of_the_loads_themselves_is_of_no_curve() -> None:
+    (sweep,) = build_client_sweep().analysis.sweeps.values()
+    peak, knee, _ = describe_curve(msgspec.structs.replace(sweep, points_alone_reason="it fits badly"), 0.03)
+    assert re.fullmatch(r"TPS is highest at [^;]+\]\.", peak)
+    assert knee.startswith("From ")
 
 
 def test_a_peak_without_an_upper_end_is_not_settled() -> None:
@@ -293,7 +305,10 @@ def test_a_peak_without_an_upper_end_is_not_settled() -> None:
         r" measured highest: [\d,]+ TPS at 32 clients\.",
         peak,
     ), peak
-    assert knee == "Where more clients begin to raise TPS by less than 3 % is not settled: at 13 clients or more."
+    assert (
+        knee
+        == "Where more clients begin to raise TPS by less than 3 % is not settled: by the fitted curve at 13 clients or more."
+    )
 
 
 def test_a_curve_that_was_run_once_names_no_peak() -> None:

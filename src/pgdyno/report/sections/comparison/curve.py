@@ -16,6 +16,8 @@ _UNKNOWN = "how much longer that takes is not known yet"
 _TOO_NEAR = ", too near to a limit between two statuses"
 # What takes longer is told in hours, and apart: one load must not hide that the others would be decided in minutes.
 _LONG_S = 99 * 60.0
+# A curve may have its knee and its peak between two loads, or at another one than the best: the reader must know whose they are.
+_BY_CURVE = "By the fitted curve"
 _NO_CURVE = "Nothing has been compared yet: no round has ended that measured two numbers of clients."
 
 
@@ -140,28 +142,33 @@ def describe_missing_knee(sweep: ClientSweep, outlook: str) -> str:
 
 
 def _describe_peak(sweep: ClientSweep) -> str:
-    """Describe where TPS is highest. Without an upper end of the interval nothing is settled: then name the best load, too."""
+    """Describe where TPS is highest; also which load was measured to have most, where that is the fitted curve's or not settled."""
     peak = sweep.peak
     if peak.value is None or peak.low is None:
         return f"Where TPS is highest: {format_clients(peak)}."
-    if peak.high is not None:
-        return f"TPS is highest at {format_clients(peak)}."
     best = max(sweep.points, key=lambda point: point.tps.value or 0.0)
-    by_curve = "by the fitted curve " if sweep.points_alone_reason is None else ""
-    return (
-        f"Where TPS is highest is not settled: {by_curve}at {count_things(round(peak.low), 'client')} or more;"
-        f" measured highest: {format_estimate(best.tps).value} TPS at {count_things(best.clients, 'client')}."
-    )
+    measured = f"measured highest: {format_estimate(best.tps).value} TPS at {count_things(best.clients, 'client')}"
+    is_of_curve = sweep.points_alone_reason is None
+    if peak.high is None:
+        by_curve = "by the fitted curve " if is_of_curve else ""
+        least = count_things(round(peak.low), "client")
+        return f"Where TPS is highest is not settled: {by_curve}at {least} or more; {measured}."
+    if is_of_curve:
+        return f"{_BY_CURVE}, TPS is highest at {format_clients(peak)}; {measured}."
+    return f"TPS is highest at {format_clients(peak)}."
 
 
 def _describe_knee(sweep: ClientSweep, delta_ratio: float) -> str:
     """Describe from how many clients on more of them gain little."""
     knee, little = sweep.knee, f"{delta_ratio * 100:g} %"
+    is_of_curve = sweep.points_alone_reason is None
     if knee.value is None or knee.low is None:
         return f"Where more clients begin to raise TPS by less than {little}: {format_clients(knee)}."
     if knee.high is not None:
-        return f"From {format_clients(knee)} on, more clients raise TPS by less than {little}."
+        begin = f"{_BY_CURVE}, from" if is_of_curve else "From"
+        return f"{begin} {format_clients(knee)} on, more clients raise TPS by less than {little}."
+    by_curve = "by the fitted curve " if is_of_curve else ""
     return (
         f"Where more clients begin to raise TPS by less than {little} is not settled:"
-        f" at {count_things(round(knee.low), 'client')} or more."
+        f" {by_curve}at {count_things(round(knee.low), 'client')} or more."
     )
