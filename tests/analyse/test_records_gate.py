@@ -19,8 +19,9 @@ from pgdyno.analyse.search.latency_limit import LimitAnswer
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.trial.latency import PERCENTILES
 from pgdyno.analyse.trial.parts import estimate_parts
-from pgdyno.analyse.types import PartFigures, TrialAnalysis
+from pgdyno.analyse.types import PartFigures, Percentile, TrialAnalysis
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
 from pgdyno.plan.types import PlannedPart
@@ -521,6 +522,7 @@ def test_answers_of_searches_stand_side_by_side_where_they_sought_the_same() -> 
 
 
 PARTS = ("writers", "readers")
+LACKING = tuple(Percentile(name=name, value_ms=None, reason="the log was lost") for name in PERCENTILES)
 
 
 def in_parts(*tps: float) -> tuple[Side, ...]:
@@ -541,7 +543,7 @@ def in_parts(*tps: float) -> tuple[Side, ...]:
                     clients=4,
                     tps=each * (1.0 + 0.01 * number),
                     latency_mean_ms=1.0,
-                    percentiles=(),
+                    percentiles=LACKING,
                     failed_count=0,
                 )
                 for name, each in zip(PARTS, tps, strict=True)

@@ -18,6 +18,7 @@ from pgdyno.analyse.throughput import (
     truncation_point,
 )
 from pgdyno.analyse.trial.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.types import Percentile
 from pgdyno.record.transactions.histogram import RESOLUTION_RATIO, LatencyHistogram
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
 from pgdyno.record.transactions.summary import TransactionSummary
@@ -224,7 +225,8 @@ def test_tps_over_trials_is_a_geometric_mean_that_names_what_is_missing() -> Non
     assert (whole.value, whole.n, whole.unit, whole.reason) == (pytest.approx(200), 2, "tps", None)
     partly = estimate_over_trials([100.0, None, 400.0], unit="tps")
     assert (partly.value, partly.n, partly.reason) == (pytest.approx(200), 2, "1 of 3 trials: no number")
-    assert estimate_over_trials([None], unit="tps").reason == "1 of 1 trials: no number; no trials"
+    assert estimate_over_trials([None], unit="tps").reason == "1 of 1 trials: no number"
+    assert estimate_over_trials([], unit="tps").reason == "no trials"
     zero = estimate_over_trials([100.0, 0.0, None], unit="tps")
     assert (zero.value, zero.n, zero.unit) == (50.0, 2, "tps")
     assert zero.high == pytest.approx(50 + 12.7062 * 50)
@@ -282,6 +284,20 @@ def test_percentiles_that_are_rounded_alike_have_an_interval(latency_us: int, st
         assert high is not None
         # Student's quantile of two degrees of freedom.
         assert math.log(high / low) / 2 == pytest.approx(4.303 * ratio / math.sqrt(12) / math.sqrt(3), rel=0.01)
+
+
+def test_latencies_that_no_trial_has_are_absent_for_its_reason() -> None:
+    few = measure_percentiles(histogram_of(np.arange(1, 500)))
+    found = estimate_latencies([few] * 6, [0.25] * 6)
+    assert found["p99.9"].reason == "6 of 6 trials: too few transactions for p99.9: 499 of the 10000 it needs"
+    lost = tuple(Percentile(name=name, value_ms=None, reason="the log was lost") for name in PERCENTILES)
+    for trials, reason in (
+        ([(lost, None)], "1 of 1 trials: the log was lost"),
+        ([(few, 0.25), (few, 0.25), (lost, None)], "1 of 3 trials: the log was lost"),
+        ([(measure_percentiles(LatencyHistogram()), None)], "1 of 1 trials: no transactions"),
+    ):
+        found = estimate_latencies([one for one, _ in trials], [mean for _, mean in trials])
+        assert found["mean"].reason == found["max"].reason == reason
 
 
 def test_transactions_faster_than_an_answer_can_be_are_told() -> None:

@@ -90,6 +90,17 @@ def test_no_interval_of_tps_is_below_0_and_its_mean_is_called_what_it_is(
     assert below.blocks[0].words.startswith(remark)
 
 
+def test_a_mean_latency_is_absent_for_the_reason_of_the_others() -> None:
+    (workload,) = build_report(names=("tpcb-like",), rounds=2).analysis.workloads
+    lost = tuple(
+        msgspec.structs.replace(one, value_ms=None, reason="the log was lost") for one in workload.trials[0].percentiles
+    )
+    trial = msgspec.structs.replace(workload.trials[0], latency_mean_ms=None, percentiles=lost)
+    table = trials_table(msgspec.structs.replace(workload, trials=(trial, *workload.trials[1:])))
+    at = [column.title for column in table.columns].index("mean ms")
+    assert table.rows[0][at].note == "the log was lost"
+
+
 def test_an_event_that_began_before_the_load_has_its_own_begin_and_length() -> None:
     (workload,) = build_report(names=("tpcb-like",), rounds=1).analysis.workloads
     events = (

@@ -189,7 +189,9 @@ def estimate_over_trials(
     else:
         estimate = keep_above_0(estimate_mean_of_trials(counted, unit=unit))
         reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")
-    reasons += filter(None, [estimate.reason])
+    # Trials that all lack a number have said why: to call them no trials would be untrue.
+    if estimate.reason is not None and (known or not trials):
+        reasons.append(estimate.reason)
     return msgspec.structs.replace(estimate, reason="; ".join(reasons) or None)
 
 

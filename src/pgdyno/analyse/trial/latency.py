@@ -56,13 +56,19 @@ def estimate_latencies(
         means_ms: The result of `measure_mean_ms` for each trial.
         rounds: As for `estimate_over_trials`.
     """
-    estimates = {"mean": estimate_over_trials(means_ms, unit="ms", missing="no transactions", rounds=rounds)}
-    for name in PERCENTILES:
-        of_trials = [next(p for p in trial if p.name == name) for trial in percentiles]
-        missing = next((p.reason for p in of_trials if p.reason is not None), "no number")
+    by_name = {name: [next(p for p in trial if p.name == name) for trial in percentiles] for name in PERCENTILES}
+    reasons = {
+        name: next((p.reason for p in of_trials if p.reason is not None), "no number")
+        for name, of_trials in by_name.items()
+    }
+    # A mean needs one transaction, as the maximum does.
+    estimates = {"mean": estimate_over_trials(means_ms, unit="ms", missing=reasons["max"], rounds=rounds)}
+    for name, of_trials in by_name.items():
         values = [p.value_ms for p in of_trials]
         # The maximum is of no histogram, and exact but for the step of pgbench's log.
         ratio = 0.0 if name == "max" else RESOLUTION_RATIO
         step = max(ratio, _LOG_STEP_MS / min(filter(None, values), default=_LOG_STEP_MS))
-        estimates[name] = estimate_over_trials(values, unit="ms", missing=missing, resolution_ratio=step, rounds=rounds)
+        estimates[name] = estimate_over_trials(
+            values, unit="ms", missing=reasons[name], resolution_ratio=step, rounds=rounds
+        )
     return estimates

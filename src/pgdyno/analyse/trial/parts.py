@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.throughput import TrialThroughput
-from pgdyno.analyse.trial.latency import estimate_latencies, measure_mean_ms, measure_percentiles
-from pgdyno.analyse.types import PartAnalysis, PartFigures, TrialAnalysis
+from pgdyno.analyse.trial.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.types import PartAnalysis, PartFigures, Percentile, TrialAnalysis
 from pgdyno.record.transactions.histogram import LatencyHistogram
-from pgdyno.record.trial_data import GeneratorData, TrialData
-from pgdyno.record.types import TrialRecord
+from pgdyno.record.trial_data import TRANSACTION_LOG, GeneratorData, TrialData
+from pgdyno.record.types import TrialRecord, why_missing
 
 
 def measure_parts(data: TrialData, throughput: TrialThroughput | None) -> tuple[PartFigures, ...]:
@@ -45,9 +45,15 @@ def _measure_each(
             clients=sum(one.part.clients for one in of),
             tps=_find_tps(of, steady, data.record, length_s=length_s),
             latency_mean_ms=None if latency is None else measure_mean_ms(latency),
-            percentiles=() if latency is None else measure_percentiles(latency),
+            percentiles=_lack_percentiles(data) if latency is None else measure_percentiles(latency),
             failed_count=_sum_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
         )
+
+
+def _lack_percentiles(data: TrialData) -> tuple[Percentile, ...]:
+    """Return the percentiles of a part of which a pgbench's transactions are not known, with the reason."""
+    reason = why_missing(data.gaps, TRANSACTION_LOG) or "a transaction log is missing"
+    return tuple(Percentile(name=name, value_ms=None, reason=reason) for name in PERCENTILES)
 
 
 def _find_steady_part(throughput: TrialThroughput) -> tuple[int, int] | None:
@@ -110,16 +116,14 @@ def estimate_parts(trials: Sequence[TrialAnalysis]) -> tuple[PartAnalysis, ...]:
 
 def _estimate_part(in_rounds: Sequence[tuple[int, PartFigures]]) -> PartAnalysis:
     of = [part for _, part in in_rounds]
-    with_latency = [(number, part) for number, part in in_rounds if part.percentiles]
+    rounds = [number for number, _ in in_rounds]
     return PartAnalysis(
         name=of[0].name,
         endpoints=of[0].endpoints,
         clients=of[0].clients,
-        tps=estimate_over_trials([part.tps for part in of], unit="tps", rounds=[number for number, _ in in_rounds]),
+        tps=estimate_over_trials([part.tps for part in of], unit="tps", rounds=rounds),
         latency_ms=estimate_latencies(
-            [part.percentiles for _, part in with_latency],
-            [part.latency_mean_ms for _, part in with_latency],
-            rounds=[number for number, _ in with_latency],
+            [part.percentiles for part in of], [part.latency_mean_ms for part in of], rounds=rounds
         ),
         failed_count=_sum_known([part.failed_count for part in of]),
     )

@@ -94,7 +94,7 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
             text(title_trial(workload, trial)),
             number(trial.tps, format_number, reason),
             *[number(trial.pgbench_tps, format_number, reason)] * has_claim,
-            number(trial.latency_mean_ms, format_number, reason),
+            number(trial.latency_mean_ms, format_number, reason or _why_no_latency(trial)),
         ]
         for name in names:
             seen = percentiles.get(name)
@@ -127,6 +127,11 @@ def loading_table(workload: WorkloadAnalysis) -> Table:
 
 def _format_printed(seconds: float) -> str:
     return f"{seconds:.2f}"
+
+
+def _why_no_latency(trial: TrialAnalysis) -> str | None:
+    # The maximum lacks what the mean lacks: any transaction.
+    return next((one.reason for one in trial.percentiles if one.name == "max"), None)
 
 
 def _why_no_steady_part(trial: TrialAnalysis) -> str:
