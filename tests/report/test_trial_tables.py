@@ -9,6 +9,7 @@ from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.series import Event
 from pgdyno.report.document import Prose
 from pgdyno.report.sections.head import build_cards
+from pgdyno.report.sections.quoted import course_table
 from pgdyno.report.sections.trials import events_table, result_table, title_trial, trials_table
 from tests.report.build import build_report
 
@@ -99,6 +100,28 @@ def test_a_mean_latency_is_absent_for_the_reason_of_the_others() -> None:
     table = trials_table(msgspec.structs.replace(workload, trials=(trial, *workload.trials[1:])))
     at = [column.title for column in table.columns].index("mean ms")
     assert table.rows[0][at].note == "the log was lost"
+
+
+@pytest.mark.parametrize(
+    ("failed", "sliced", "remark"),
+    [
+        (0, 0, "2 more trials are not shown: `pgdyno export` writes every second of each."),
+        (1, 0, "1 more trial is not shown: `pgdyno export` writes every second of each."),
+        (1, 1, ""),
+        (0, 9, ""),
+    ],
+)
+def test_only_trials_with_a_course_are_said_to_have_one_elsewhere(failed: int, sliced: int, remark: str) -> None:
+    (workload,) = build_report(names=("tpcb-like",), rounds=10, duration_s=30).analysis.workloads
+    trials = list(workload.trials)
+    for number in range(failed):
+        trials[number] = msgspec.structs.replace(trials[number], charts={})
+    for number in range(failed, failed + sliced):
+        record = msgspec.structs.replace(trials[number].record, slice_s=2.0)
+        trials[number] = msgspec.structs.replace(trials[number], record=record)
+    table = course_table(msgspec.structs.replace(workload, trials=tuple(trials)))
+    assert table is not None
+    assert table.remark == remark
 
 
 def test_an_event_that_began_before_the_load_has_its_own_begin_and_length() -> None:

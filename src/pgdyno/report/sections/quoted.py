@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.trial.quoted import mean_by_step
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.report.format import format_number, format_percent
+from pgdyno.report.format import count_things, format_number, format_percent
 from pgdyno.report.sections.head import name_trial
 from pgdyno.report.sections.trials import title_trial
 from pgdyno.report.table import Table, columns, number, text
@@ -53,7 +53,9 @@ def course_table(workload: WorkloadAnalysis) -> Table | None:
         for line in trial.charts.get(ChartKind.TPS, ())
         if line.t_s and trial.record.slice_s is None
     }
-    trials = [trial for trial in workload.trials if trial.record.planned.number in lines][:_MOST_TRIALS]
+    # A trial that failed has no course, and one in slices or turns has none that is continuous.
+    known = [trial for trial in workload.trials if trial.record.planned.number in lines]
+    trials = known[:_MOST_TRIALS]
     if not trials:
         return None
     longest_s = max(line.t_s[-1] for line in lines.values())
@@ -70,8 +72,9 @@ def course_table(workload: WorkloadAnalysis) -> Table | None:
         for step in range(count)
     )
     titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
-    left = len(workload.trials) - len(trials)
-    remark = f"{left} more trials are not shown: `pgdyno export` writes every second of each." if left else ""
+    left = len(known) - len(trials)
+    not_shown = f"{count_things(left, 'more trial')} {'is' if left == 1 else 'are'} not shown"
+    remark = f"{not_shown}: `pgdyno export` writes every second of each." if left else ""
     return Table(caption=f"TPS in each interval of {step_s:g} s", columns=titles, rows=rows, remark=remark)
 
 
