@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.search.latency_limit import RateVerdict
+from pgdyno.analyse.search.rate_search import WorkloadSearch
+from pgdyno.plan.search import CAPACITY_ROUNDS
 from pgdyno.report.charts.search import limit_chart
 from pgdyno.report.documents.report import make_schema, render_json
 from pgdyno.report.forms.html import print_html
@@ -18,6 +20,7 @@ from pgdyno.report.sections.head import build_cards, describe_study, title_repor
 from pgdyno.report.sections.search.answers import answer_searches, describe_search_error
 from pgdyno.report.sections.search.tables import rates_table, trials_table
 from pgdyno.report.study import build_report as build_report_document
+from tests.analyse.searches import SEARCH, make_misses
 from tests.report.build import build_report
 from tests.report.build_search import build_search
 from tests.report.vega import check_vega_lite
@@ -84,6 +87,22 @@ def test_the_tables_hold_every_rate_and_every_trial() -> None:
     assert {row[1].text for row in rates.rows} >= {"▲ holds", "▼ fails"}
     held = sum(int(row[2].text.split(" of ")[0]) for row in rates.rows)
     assert held == sum(row[-1].text == "held" for row in trials.rows)
+
+
+@pytest.mark.parametrize(
+    ("late", "shown", "is_told"),
+    [((0, 0), "0 %", False), ((0, 8), "0.025 %", True), ((2, 8), "0.050 %", False)],
+)
+def test_what_nothing_missed_is_0(late: tuple[int, ...], shown: str, is_told: bool) -> None:
+    seeker = WorkloadSearch("tpcb-like", SEARCH, planned_s=10.0)
+    for _ in range(CAPACITY_ROUNDS):
+        seeker.add_capacity(1000.0)
+    for number, count in enumerate(late):
+        misses = msgspec.structs.replace(make_misses(800.0, 1600.0), late_count=count)
+        seeker.add_misses(misses, number=number, length_s=10.0)
+    table = rates_table(seeker.state(), SEARCH)
+    assert table.rows[0][3].text == shown
+    assert ("one in which none missed counts as half a transaction" in table.remark) is is_told
 
 
 @pytest.mark.parametrize("machine", ["settled", "open", "hopeless"])

@@ -37,7 +37,10 @@ class RateLevel(msgspec.Struct, frozen=True, kw_only=True):
     verdict: RateVerdict
     held_count: int
     share: Estimate
-    """Share of transactions that missed the limit: geometric mean over trials."""
+    """Share of transactions that missed the limit: geometric mean over trials, in which half a transaction stands for none.
+
+    It is 0 without an interval if none missed in any trial.
+    """
     latency_ms: Estimate
     """Latency at the percentile: geometric mean over the trials in which it is known."""
     trials: tuple[RateTrial, ...]
@@ -195,7 +198,14 @@ class WorkloadSearch:
             rate_tps=rate_tps,
             verdict=verdict,
             held_count=sum(trial.is_held for trial in trials),
-            share=estimate_geometric_mean([trial.misses.positive_share_ratio for trial in trials], unit="ratio"),
+            share=_estimate_share(trials),
             latency_ms=latency,
             trials=trials,
         )
+
+
+def _estimate_share(trials: Sequence[RateTrial]) -> Estimate:
+    if not any(trial.misses.missed_count for trial in trials):
+        reason = "no transaction missed the limit"
+        return Estimate(value=0.0, low=None, high=None, n=len(trials), unit="ratio", reason=reason)
+    return estimate_geometric_mean([trial.misses.positive_share_ratio for trial in trials], unit="ratio")

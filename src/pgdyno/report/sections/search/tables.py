@@ -11,6 +11,8 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.search.answers import MARKS
 from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
 
+_HALVES = " In a mean of several trials, one in which none missed counts as half a transaction."
+
 
 def rates_table(search: RateSearch, asked: Search) -> Table:
     """Build a row for each rate that was tried."""
@@ -38,7 +40,7 @@ def rates_table(search: RateSearch, asked: Search) -> Table:
             f"{asked.limit}: at most {format_percent(asked.allowed_ratio)} of the scheduled transactions may exceed"
             " it. A verdict also uses trials at other rates: a limit that holds at one rate holds at every lower"
             f" rate. Missed and {percentile} are geometric means over trials, with their own intervals; the verdicts"
-            " do not use them."
+            f" do not use them.{_HALVES if _has_halves(search) else ''}"
         ),
     )
 
@@ -77,6 +79,13 @@ def _trial_row(trial: RateTrial) -> tuple[Cell, ...]:
         text(format_percent(misses.share_ratio)),
         number(misses.latency_ms, format_number, misses.latency_reason),
         text("held" if trial.is_held else "not held"),
+    )
+
+
+def _has_halves(search: RateSearch) -> bool:
+    """Return whether a rate has trials in which none missed beside others."""
+    return any(
+        level.share.value and not all(one.misses.missed_count for one in level.trials) for level in search.levels
     )
 
 
