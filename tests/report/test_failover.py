@@ -18,7 +18,7 @@ from pgdyno.spec.failover import FailoverKind
 from tests.report.build_comparison import build_paired
 
 
-def make_figures(*, lost: int = 0) -> FailoverFigures:
+def make_figures(*, lost: int | None = 0) -> FailoverFigures:
     return FailoverFigures(
         standby="standby1",
         outage_s=0.3,
@@ -80,6 +80,28 @@ def test_each_load_has_a_row_and_a_study_without_failovers_no_section() -> None:
     first = make_report().analysis.workloads[0]
     assert (outages.rows[0][-1].text, outages.rows[0][-1].detail) == ("0", f"of {len(first.trials)}")
     assert list(build_failover(build_paired())) == []
+
+
+def test_lost_transactions_are_those_of_the_failovers_in_which_they_were_counted() -> None:
+    report = make_report(lost=7)
+    workload, *others = report.analysis.workloads
+    first, *rest = workload.trials
+    uncounted = (msgspec.structs.replace(trial, failover=make_figures(lost=None)) for trial in rest)
+    partly = msgspec.structs.replace(workload, trials=(first, *uncounted))
+    analysis = msgspec.structs.replace(report.analysis, workloads=(partly, *others))
+    for shown, detail in (
+        (report, ""),
+        (msgspec.structs.replace(report, analysis=analysis), f"in 1 of {len(workload.trials)} failovers"),
+    ):
+        (section,) = build_failover(shown)
+        outages = section.blocks[1]
+        assert isinstance(outages, Table)
+        cell = outages.rows[0][5]
+        assert (cell.text, cell.detail, bool(cell.note)) == (
+            "7" if detail else f"{7 * len(workload.trials)}",
+            detail,
+            bool(detail),
+        )
 
 
 def test_what_was_lost_is_a_finding_and_graver_where_commits_wait() -> None:

@@ -68,6 +68,9 @@ class FailoverSummary(msgspec.Struct, frozen=True, kw_only=True):
     confirmed_probes: int
     lost_probes: int
     lost_transactions: int | None
+    """Of the failovers in which they were counted; None if they were counted in none."""
+    counted_failovers: int
+    """In how many of them lost transactions were counted."""
     losing_failovers: int
     """How many of them lost a confirmed write or transaction."""
 
@@ -126,6 +129,7 @@ def summarise_failovers(of_rounds: Sequence[tuple[FailoverFigures, int]]) -> Fai
         confirmed_probes=sum(one.confirmed_probes for one in seen),
         lost_probes=sum(one.lost_probes for one in seen),
         lost_transactions=sum(counted) if counted else None,
+        counted_failovers=len(counted),
         losing_failovers=sum(bool(one.lost_probes or one.lost_transactions) for one in seen),
     )
 

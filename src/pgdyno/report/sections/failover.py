@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from pgdyno.analyse.failover import PARTS, FailoverFigures, FailoverSummary, summarise_failovers
 from pgdyno.plan.types import PlannedFailover
 from pgdyno.record.types import TrialStatus
@@ -40,6 +42,8 @@ _PARTS_REMARK = (
 )
 _NOT_SEEN = "the instants were not seen"
 _UNCOUNTED = "its scripts do not leave one row of pgbench_history for each transaction"
+
+_PARTLY_COUNTED = "the others could not be counted: pgbench or the new primary gave no number"
 
 
 def build_failover(report: ReportInput) -> Iterator[Section]:
@@ -82,15 +86,24 @@ def _make_outages(seen: dict[str, FailoverSummary]) -> Table:
                 text(None if one.longest_s is None else format_seconds(one.longest_s)),
                 _seconds(one, "load_outage_s"),
                 Cell(text=f"{one.lost_probes:,}", detail=f"of {one.confirmed_probes:,}", hue=_hue(one.lost_probes)),
-                absent(_UNCOUNTED)
-                if one.lost_transactions is None
-                else Cell(text=f"{one.lost_transactions:,}", hue=_hue(one.lost_transactions)),
+                _make_transactions(one),
                 Cell(text=f"{one.losing_failovers:,}", detail=f"of {one.failovers:,}"),
             )
             for name, one in seen.items()
         ),
         remark=_OUTAGE_REMARK,
         level=Level.HEADLINE,
+    )
+
+
+def _make_transactions(one: FailoverSummary) -> Cell:
+    if one.lost_transactions is None:
+        return absent(_UNCOUNTED)
+    cell = Cell(text=f"{one.lost_transactions:,}", hue=_hue(one.lost_transactions))
+    if one.counted_failovers == one.failovers:
+        return cell
+    return msgspec.structs.replace(
+        cell, detail=f"in {one.counted_failovers:,} of {one.failovers:,} failovers", note=_PARTLY_COUNTED
     )
 
 
