@@ -280,6 +280,20 @@ def test_verdicts_stand_in_the_first_screen_in_colours_of_their_own(browser: Bro
     assert inconclusive[0] < nought[0] < inconclusive[1]
 
 
+def test_no_badge_covers_its_claim(browser: Browser, pages: dict[str, Path]) -> None:
+    for name in ("switchback", "explained"):
+        for width in (1240, 800, 400):
+            browser.open(pages[name], width=width)
+            # The first badge gets the longest words that a verdict has.
+            reach = browser.evaluate(
+                "(all => { if (document.querySelector('.verdicts .badge')) all[0].textContent = '= equivalent within ±2.5 %';"
+                " return all.map(one => one.getBoundingClientRect().right - one.closest('.badge').getBoundingClientRect().right)"
+                "})([...document.querySelectorAll('.answers .badge .word')])"
+            )
+            assert reach
+            assert max(reach) <= 0, (name, width)
+
+
 def test_paper_has_the_verdicts_and_not_the_trials(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.open(pages["switchback"], scheme="dark", width=1000)
     pdf = tmp_path / "verdicts.pdf"
