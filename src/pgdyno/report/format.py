@@ -198,13 +198,18 @@ def format_moment(value_s: float) -> str:
 
 
 def format_percent(ratio: float) -> str:
-    """Format a ratio in percent, to three digits and never finer than a hundredth: 0.123456 is `12.3 %`."""
+    """Format a ratio in percent, to three digits and never finer than a hundredth: 0.123456 is `12.3 %`.
+
+    Only nothing is `0 %`, and only the whole `100 %`: what would be rounded to them is `<0.01 %` and `>99.9 %`.
+    """
     percent = ratio * 100
-    return (
-        f"{percent:,.0f} %"
-        if percent in {0, 100}
-        else f"{_with_decimals(percent, min(2, _LONE_DIGITS - 1 - _exponent(percent)))} %"
-    )
+    # A sum of parts may miss the whole by a rounding of floating-point numbers.
+    if percent == 0 or math.isclose(percent, 100):
+        return f"{percent:,.0f} %"
+    shown = _with_decimals(percent, min(2, _LONE_DIGITS - 1 - _exponent(percent)))
+    if 0 < percent < 100:
+        shown = {"0.00": "<0.01", "100": ">99.9", "100.0": ">99.9"}.get(shown, shown)
+    return f"{shown} %"
 
 
 def format_value(value: float, unit: str) -> str:

@@ -197,9 +197,8 @@ def shares_table(workload: WorkloadAnalysis) -> Table | None:
 def _share_cell(trial: TrialAnalysis, name: str) -> Cell:
     share, resolution_ratio = trial.shares.get(name), trial.resolutions.get(name)
     if share == 0.0 and resolution_ratio is not None:
-        reason = (
-            f"less than {format_percent(resolution_ratio)}, which is what the kernel's ticks tell from 0 over this load"
-        )
+        least = format_percent(resolution_ratio).removeprefix("<")
+        reason = f"less than {least}, which is what the kernel's ticks tell from 0 over this load"
         return Cell(text=format_percent(share), note=reason)
     return number(share, format_percent, _NOT_OBSERVED)
 
