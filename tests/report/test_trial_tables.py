@@ -9,8 +9,16 @@ from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.series import Event
 from pgdyno.report.document import Prose
 from pgdyno.report.sections.head import build_cards
-from pgdyno.report.sections.quoted import course_table
-from pgdyno.report.sections.trials import events_table, result_table, title_trial, trials_table
+from pgdyno.report.sections.quoted import course_table, quoted_table
+from pgdyno.report.sections.trials import (
+    counts_table,
+    events_table,
+    result_table,
+    shares_table,
+    statements_table,
+    title_trial,
+    trials_table,
+)
 from tests.report.build import build_report
 
 
@@ -122,6 +130,26 @@ def test_only_trials_with_a_course_are_said_to_have_one_elsewhere(failed: int, s
     table = course_table(msgspec.structs.replace(workload, trials=tuple(trials)))
     assert table is not None
     assert table.remark == remark
+
+
+def test_a_table_with_a_column_for_each_trial_has_eight_at_most() -> None:
+    (workload,) = build_report(names=("tpcb-like",), rounds=12, duration_s=30).analysis.workloads
+    (failing, *others) = workload.trials[-1].statements
+    last = msgspec.structs.replace(
+        workload.trials[-1], statements=(msgspec.structs.replace(failing, failures=3), *others)
+    )
+    trials = tuple(
+        msgspec.structs.replace(one, quoted={"statements_per_s": 7.0}) for one in (*workload.trials[:-1], last)
+    )
+    workload = msgspec.structs.replace(workload, trials=trials)
+    tables = [make(workload) for make in (shares_table, counts_table, statements_table, quoted_table, course_table)]
+    for table in tables:
+        assert table is not None
+        assert sum(column.title.startswith("trial") for column in table.columns) == 8
+        assert "4 more trials are not shown: `pgdyno export` writes" in table.remark
+    statements = tables[2]
+    assert statements is not None
+    assert statements.rows[0][-1].text == "3"
 
 
 def test_an_event_that_began_before_the_load_has_its_own_begin_and_length() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.trial.quoted import mean_by_step
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.report.format import count_things, format_number, format_percent
+from pgdyno.report.format import format_number, format_percent
 from pgdyno.report.sections.head import name_trial
-from pgdyno.report.sections.trials import title_trial
+from pgdyno.report.sections.trials import choose_columns, title_trial
 from pgdyno.report.table import Table, columns, number, text
 
 _ROWS: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -28,20 +28,19 @@ _ROWS: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 # A step of five seconds is what the published cases print; a long trial has longer ones.
 _STEP_S, _MOST_STEPS = 5, 60
-_MOST_TRIALS = 8
 _MOST_EVENTS = 15
 
 
 def quoted_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of the figures that DBAs quote, a column for each trial; None if no trial has any."""
-    trials = [trial for trial in workload.trials if trial.quoted]
+    trials, left_out = choose_columns([trial for trial in workload.trials if trial.quoted])
     rows = tuple(
         (text(label), *(number(trial.quoted.get(name), show, "not observed") for trial in trials))
         for name, (label, show) in _ROWS.items()
         if any(name in trial.quoted for trial in trials)
     )
     titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
-    remark = "Of the whole load. No verdict rests on these."
+    remark = f"Of the whole load. No verdict rests on these.{f' {left_out}' if left_out else ''}"
     return Table(caption="Figures that are often quoted", columns=titles, rows=rows, remark=remark) if rows else None
 
 
@@ -55,7 +54,7 @@ def course_table(workload: WorkloadAnalysis) -> Table | None:
     }
     # A trial that failed has no course, and one in slices or turns has none that is continuous.
     known = [trial for trial in workload.trials if trial.record.planned.number in lines]
-    trials = known[:_MOST_TRIALS]
+    trials, remark = choose_columns(known, what="every second of each")
     if not trials:
         return None
     longest_s = max(line.t_s[-1] for line in lines.values())
@@ -72,9 +71,6 @@ def course_table(workload: WorkloadAnalysis) -> Table | None:
         for step in range(count)
     )
     titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
-    left = len(known) - len(trials)
-    not_shown = f"{count_things(left, 'more trial')} {'is' if left == 1 else 'are'} not shown"
-    remark = f"{not_shown}: `pgdyno export` writes every second of each." if left else ""
     return Table(caption=f"TPS in each interval of {step_s:g} s", columns=titles, rows=rows, remark=remark)
 
 

@@ -10,6 +10,7 @@ from pgdyno.facts.metrics import all_metrics
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.format import (
     ABSENT,
+    count_things,
     format_confidence,
     format_count,
     format_estimate,
@@ -31,6 +32,7 @@ _SLICES = "TPS and latencies cover the counted part of each slice or turn"
 _KEY_COUNTS = (
     "wal_bytes", "wal_fpi_count", "wal_sync_count", "blks_hit_pages", "blks_read_pages", "io_write_bytes", "backend_written_pages",
 )  # fmt: skip
+_MOST_COLUMNS = 8
 _SHARES = {
     "cpu_busy_ratio": "CPU busy",
     "cpu_busiest_core_ratio": "Busiest core",
@@ -181,7 +183,7 @@ def all_counts_table(workload: WorkloadAnalysis) -> Table | None:
 
 def shares_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of mean resource use: CPU, disk and cache; a trial that nothing watched has no column."""
-    trials = [trial for trial in workload.trials if set(trial.shares.values()) - {None}]
+    trials, remark = choose_columns([trial for trial in workload.trials if set(trial.shares.values()) - {None}])
     rows = tuple(
         (
             text(_SHARES.get(name, name)),
@@ -191,7 +193,7 @@ def shares_table(workload: WorkloadAnalysis) -> Table | None:
         if any(name in trial.shares for trial in trials)
     )
     titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
-    return Table(caption="Mean resource use", columns=titles, rows=rows) if rows else None
+    return Table(caption="Mean resource use", columns=titles, rows=rows, remark=remark) if rows else None
 
 
 def _share_cell(trial: TrialAnalysis, name: str) -> Cell:
@@ -205,11 +207,12 @@ def _share_cell(trial: TrialAnalysis, name: str) -> Cell:
 
 def statements_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of the mean latency of each statement of the scripts."""
-    trials = [trial for trial in workload.trials if trial.statements]
-    if not trials:
+    measured = [trial for trial in workload.trials if trial.statements]
+    if not measured:
         return None
-    has_failures = any(one.failures is not None for trial in trials for one in trial.statements)
-    has_scripts = len({one.script for trial in trials for one in trial.statements}) > 1
+    trials, remark = choose_columns(measured)
+    has_failures = any(one.failures is not None for trial in measured for one in trial.statements)
+    has_scripts = len({one.script for trial in measured for one in trial.statements}) > 1
     rows = []
     for position, one in enumerate(trials[0].statements):
         label = f"{one.script}: {one.statement}" if has_scripts else one.statement
@@ -217,13 +220,15 @@ def statements_table(workload: WorkloadAnalysis) -> Table | None:
         same = [trial.statements[position] if position < len(trial.statements) else None for trial in trials]
         cells += [number(each.latency_ms if each else None, format_number, None) for each in same]
         if has_failures:
-            cells.append(text(format_count(sum(each.failures or 0 for each in same if each))))
+            of_all = (each for trial in measured for each in trial.statements[position : position + 1])
+            cells.append(text(format_count(sum(each.failures or 0 for each in of_all))))
         rows.append(tuple(cells))
     titles = ["Statement", *(f"{title_trial(workload, trial)}, ms" for trial in trials), *["failures"] * has_failures]
     return Table(
         caption="Mean latency of each statement, during the warm-up",
         columns=columns(*titles, numbers_from=1),
         rows=tuple(rows),
+        remark=remark,
     )
 
 
@@ -238,7 +243,7 @@ def events_table(trial: TrialAnalysis) -> Table | None:
         )
         for event in trial.events
     )
-    return Table(caption="Events", columns=columns("At", "Took", "Event", "Source text"), rows=rows) if rows else None
+    return Table(caption="Events", columns=columns("At", "Took", "Event", "What was seen"), rows=rows) if rows else None
 
 
 def _name_unit(workload: WorkloadAnalysis) -> str:
@@ -247,7 +252,9 @@ def _name_unit(workload: WorkloadAnalysis) -> str:
 
 def _counts_table(caption: str, workload: WorkloadAnalysis, names: Sequence[str]) -> Table | None:
     counts = [(trial, trial.counts_per_transaction) for trial in workload.trials]
-    trials = [trial for trial, seen in counts if any(seen.get(name) is not None for name in names)]
+    trials, remark = choose_columns(
+        [trial for trial, seen in counts if any(seen.get(name) is not None for name in names)]
+    )
     metrics = all_metrics()
     rows = []
     for name in names:
@@ -259,7 +266,23 @@ def _counts_table(caption: str, workload: WorkloadAnalysis, names: Sequence[str]
         cells = (absent(_NOT_OBSERVED) if value is None else text(format_value(value, unit)) for value in values)
         rows.append((code(name), *cells, text(metric.meaning if metric else None)))
     titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
-    return Table(caption=caption, columns=(*titles, *columns("Meaning")), rows=tuple(rows)) if rows else None
+    if not rows:
+        return None
+    return Table(caption=caption, columns=(*titles, *columns("Meaning")), rows=tuple(rows), remark=remark)
+
+
+def choose_columns(trials: Sequence[TrialAnalysis], *, what: str = "them") -> tuple[Sequence[TrialAnalysis], str]:
+    """Choose the trials that have a column in a table, as many as a page is wide; return also a remark on the others.
+
+    Args:
+        trials: All trials that could have one.
+        what: What `pgdyno export` writes of the others.
+    """
+    left = len(trials) - _MOST_COLUMNS
+    if left <= 0:
+        return trials, ""
+    not_shown = f"{count_things(left, 'more trial')} {'is' if left == 1 else 'are'} not shown"
+    return trials[:_MOST_COLUMNS], f"{not_shown}: `pgdyno export` writes {what}."
 
 
 def title_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
