@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pgdyno.analyse.capacity.tiers import make_tiers
 from pgdyno.analyse.disk.demand import UseKind
+from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.explain.capacity import CEILING, find_capacity_findings
 from pgdyno.flow.report import compose_report
@@ -92,6 +93,16 @@ def test_bounds_stand_with_what_they_come_from() -> None:
     assert table is not None
     assert table.caption == "Capacity of each resource, with 8 clients"
     assert "random writes: the disk's card does not have it." in table.remark
+
+
+def test_no_interval_of_use_ends_beyond_all_cpus() -> None:
+    capacity = reckon(FULL, sd=0.01)
+    for value, shown in ((0.9, "90.0 % [41.9 % – 100 %]"), (1.02, "102 % [41.9 % – 102 %]")):
+        used = Estimate(value=value, low=0.419, high=1.6, n=3, unit="ratio")
+        bounds = tuple(msgspec.structs.replace(bound, used=used) for bound in capacity.bounds)
+        rows = {row[0]: row[4] for row in show(bounds_table(msgspec.structs.replace(capacity, bounds=bounds)))}
+        assert rows["CPUs"] == rows["load generator"] == shown
+        assert rows["WAL flushes"] != shown
 
 
 def test_bounds_of_turns_say_how_many_trials_each_is_from() -> None:

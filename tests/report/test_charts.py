@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import jsonschema
@@ -21,6 +22,7 @@ from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.charts.thin import to_columns
 from pgdyno.report.charts.trial import list_zero_charts, trial_charts
 from pgdyno.report.document import list_charts
+from pgdyno.report.forms.html import print_html
 from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import build_report
@@ -62,6 +64,26 @@ def test_the_schema_check_can_fail() -> None:
     spec["layer"][0]["mark"] = {"type": "no such mark"}
     with pytest.raises(jsonschema.ValidationError):
         check_spec(spec)
+
+
+@pytest.mark.parametrize(
+    ("from_s", "words"), [(0.4, "left out: the first 0.400 s"), (3.4, "left out as not steady: the first 3.40 s")]
+)
+def test_seconds_before_the_first_whole_one_are_not_called_unsteady(from_s: float, words: str) -> None:
+    report = build_report(names=("tpcb-like",), rounds=1)
+    (workload,) = report.analysis.workloads
+    trials = tuple(msgspec.structs.replace(trial, steady_from_s=from_s) for trial in workload.trials)
+    analysis = msgspec.structs.replace(report.analysis, workloads=(msgspec.structs.replace(workload, trials=trials),))
+    assert words in print_html(build_report_document(msgspec.structs.replace(report, analysis=analysis)))
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "units"), [(60, {"s"}), (1800, {"min", "s"}), (3599, {"min", "s"}), (7200, {"h", "min", "s"})]
+)
+def test_an_axis_of_time_has_hours_from_one_on(duration_s: int, units: set[str]) -> None:
+    text = json.dumps(to_vega_lite(trial_charts(_trial(duration_s=duration_s))[0]))
+    divided = {"h": "datum.value / 3600", "min": "datum.value / 60"}
+    assert {unit for unit, words in divided.items() if words in text} | {"s"} == units
 
 
 def test_all_points_are_drawn_unless_there_are_too_many() -> None:

@@ -13,6 +13,8 @@ from pgdyno.report.format import format_moment, format_number
 
 # From this length on, an axis in minutes is easier to read than one in seconds.
 _MINUTES_FROM_S = 180.0
+_HOURS_FROM_S = 3600.0
+_SECONDS_LABEL = "':' + format(datum.value % 60, '02')"
 # Where the largest value is this many times the smallest, a linear axis would hide the small ones.
 _LOG_FROM_RATIO = 25.0
 _TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
@@ -165,8 +167,10 @@ def _y_axis(kind: ChartKind, series: tuple[Series, ...], *, factor: float, is_lo
 
 def _time_spec(legend: tuple[LegendEntry, ...], *, until_s: float, y: dict[str, Any], height: int) -> dict[str, Any]:
     label = "datum.value + ' s'"
-    if until_s >= _MINUTES_FROM_S:
-        label = "floor(datum.value / 60) + ':' + format(datum.value % 60, '02')"
+    if until_s >= _HOURS_FROM_S:
+        label = f"floor(datum.value / 3600) + ':' + format(floor(datum.value / 60) % 60, '02') + {_SECONDS_LABEL}"
+    elif until_s >= _MINUTES_FROM_S:
+        label = f"floor(datum.value / 60) + {_SECONDS_LABEL}"
     step_s = next((step for step in _TICK_STEPS_S if until_s / step <= _MOST_TICKS), until_s)
     ticks = [number * step_s for number in range(int(until_s / step_s) + 1)]
     axis = {"title": None, "grid": False, "labelExpr": label, "labelFlush": True, "values": ticks}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from pgdyno.analyse.capacity.tiers import Tier, Tiers
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, ClientAdvice, NextLimit, Projection
 from pgdyno.analyse.estimate import Estimate, is_too_wide
@@ -96,7 +98,7 @@ def bounds_table(capacity: Capacity) -> Table | None:
             _cell(bound.demand, _amount(bound.demand)),
             _cell(bound.limit, _rate(bound)),
             _tps_cell(bound.tps),
-            _cell(bound.used, format_percent),
+            _cell(_end_at_whole(bound), format_percent),
             text(bound.how),
         )
         for bound in capacity.bounds
@@ -253,6 +255,14 @@ def _projection_row(one: Projection) -> tuple[Cell, ...]:
         return text(one.change), absent(one.reason), absent(one.reason), absent(one.reason), text(one.how)
     binds = text("by the fitted law") if one.binds is None else text(one.binds.value)
     return text(one.change), text(format_number(one.low_tps)), text(format_number(one.high_tps)), binds, text(one.how)
+
+
+def _end_at_whole(bound: Bound) -> Estimate:
+    """Return the used share of a bound: no more than all CPUs, or all of pgbench's threads, can be used."""
+    used = bound.used
+    if bound.kind not in {BoundKind.CPU, BoundKind.LOAD_GENERATOR} or used.value is None or used.high is None:
+        return used
+    return msgspec.structs.replace(used, high=min(used.high, max(1.0, used.value)))
 
 
 def _note(bound: Bound) -> str | None:
