@@ -100,6 +100,10 @@ def test_the_balance_is_drawn_over_the_trials_and_tabled() -> None:
     ]
     assert volume.end is None
     assert volume.lowest.trial == trials[2].record.planned.number
+    (section,) = build_credits(report)
+    (block,) = section.beside
+    assert isinstance(block, ChartBlock)
+    assert block.chart.caption == "Bands are trials with their restoring."
     longer = msgspec.structs.replace(trials[2].record, load_end_monotonic_s=trials[2].record.load_end_monotonic_s + 120)
     trials = (*trials[:2], msgspec.structs.replace(trials[2], record=longer))
     report = msgspec.structs.replace(
@@ -114,6 +118,7 @@ def test_the_balance_is_drawn_over_the_trials_and_tabled() -> None:
     (block,) = section.beside
     assert isinstance(block, ChartBlock)
     check_vega_lite(block.chart)
+    assert block.chart.caption == "Bands are trials with their restoring; a dashed line is the end of credits."
     assert f"in trial {number}" in block.chart.alt
     assert [row["label"] for row in block.chart.marks["trials"]] == [str(one.record.planned.number) for one in trials]
     # Of 1,924,000 credits, 2,900 a second are spent from 1,240 s on.

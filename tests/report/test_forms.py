@@ -219,6 +219,28 @@ def test_key_settings_are_shown_whether_or_not_anybody_set_them() -> None:
     assert unknown == {"—"}
 
 
+def test_tables_of_what_variants_differ_in_say_whose_it_is() -> None:
+    switched, paired = build_switchback(), build_paired()
+    for report, words in (
+        (switched, "Read when the load began; each slice of it then had the settings of its variant."),
+        (paired, ""),
+    ):
+        changed = settings_table(report)
+        assert changed is not None
+        assert key_settings_table(report).remark == changed.remark == words
+    plan = paired.record.plan
+    assert plan.experiment is not None
+    reference, *others = plan.experiment.variants
+    scaled = tuple(msgspec.structs.replace(one, scale=1000) for one in others)
+    experiment = msgspec.structs.replace(plan.experiment, variants=(reference, *scaled))
+    record = msgspec.structs.replace(paired.record, plan=msgspec.structs.replace(plan, experiment=experiment))
+    assert record.dataset is not None
+    assert dataset_table(paired, record.dataset).remark == ""
+    assert dataset_table(msgspec.structs.replace(paired, record=record), record.dataset).remark == (
+        f"The data of {reference.name}; variants of another scale have data of their own."
+    )
+
+
 @pytest.mark.parametrize(
     ("device", "block", "is_rotational", "shown"),
     [

@@ -40,7 +40,7 @@ def balance_chart(balances: Sequence[CreditBalance], names: Sequence[str]) -> Ch
         title="Burst credits left, predicted",
         unit="percent",
         alt=_describe(balances, names),
-        caption="Bands are trials with their restoring; a dashed line is the end of credits." if ends else "",
+        caption=f"Bands are trials with their restoring{'; a dashed line is the end of credits' if ends else ''}.",
         legend=tuple(LegendEntry(label=name, hue=hue, field="", is_line=True) for name, hue in hues.items()),
         spec=_spec(hues),
         marks={"points": points, "ends": ends, "trials": trials},

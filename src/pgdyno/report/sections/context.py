@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.gucs import show_mode
 from pgdyno.facts.settings import KeySetting, key_settings
@@ -81,7 +82,16 @@ def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
         relative = "; ".join(f"{format_number(dataset.total_bytes / size)} × {shown}" for size, shown in sizes) or None
         rows.append((text(f"Size relative to {name}"), text(relative, note=None if relative else "not observed")))
     rows.append((text("Caches when a trial begins"), text(_describe_caches(report.record))))
-    return Table(caption="Size", columns=columns("", "Value", numbers_from=1), rows=tuple(rows))
+    titles = columns("", "Value", numbers_from=1)
+    return Table(caption="Size", columns=titles, rows=tuple(rows), remark=_name_dataset(report))
+
+
+def _name_dataset(report: ReportInput) -> str:
+    """Say whose data these are, where variants have data of other sizes."""
+    plan = report.record.plan
+    if plan.experiment is None or len({variant.scale or plan.scale for variant in plan.experiment.variants}) == 1:
+        return ""
+    return f"The data of {plan.experiment.reference.name}; variants of another scale have data of their own."
 
 
 def _describe_caches(record: StudyRecord) -> str:
@@ -134,7 +144,7 @@ def key_settings_table(report: ReportInput) -> Table:
         )
         rows.append((code(setting.name), value_cell, text(built_in), text(setting.meaning)))
     titles = columns("Setting", "Value", "Built-in default", "Meaning")
-    return Table(caption="Key settings", columns=titles, rows=tuple(rows))
+    return Table(caption="Key settings", columns=titles, rows=tuple(rows), remark=_name_moment(trials))
 
 
 def settings_table(report: ReportInput) -> Table | None:
@@ -222,7 +232,14 @@ def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[Setti
         boot = None if fact.boot_value is None else format_setting(fact, fact.boot_value)
         rows.append((code(fact.name), value, text(boot), text(fact.source)))
     titles = columns("Setting", "Value", "Built-in default", "Source")
-    return Table(caption=caption, columns=titles, rows=tuple(rows)) if rows else None
+    return Table(caption=caption, columns=titles, rows=tuple(rows), remark=_name_moment(trials)) if rows else None
+
+
+def _name_moment(trials: Iterable[TrialAnalysis]) -> str:
+    """Say when settings were read, where variants alternated later."""
+    if not any(trial.record.planned.is_block for trial in trials):
+        return ""
+    return "Read when the load began; each slice of it then had the settings of its variant."
 
 
 def _list_trials(numbers: Iterable[int]) -> str:
