@@ -177,7 +177,7 @@ def test_nothing_is_said_of_a_standby_that_no_commit_waits_for() -> None:
     figures = measure_standbys(data, count=1)
     assert figures is not None
     assert figures.waited == ()
-    assert judge(data).part == ""
+    assert judge(data).part == "the speed of one CPU", "no standby"
     assert measure_standbys(data, count=0) is None
     assert measure_standbys(quiet, count=1) is None, "nothing was sampled of it"
 
