@@ -26,6 +26,8 @@ RULE = "over-time"
 
 _SEVERE_RATIO = 0.3
 _SLIGHT_RATIO = 0.1
+# Distance between sizes up to which drops are about as deep: about a tenth of the level that is left.
+_ALIKE = 0.1
 # A run should be long enough for the time after a cliff to dominate the average.
 _PAST_FACTOR = 4
 _PAST_MIN_S = 60.0
@@ -104,10 +106,17 @@ class _TrialEpisode(msgspec.Struct, frozen=True, kw_only=True):
         return abs(math.log(max(1 + self.episode.change_ratio, 0.01)))
 
     @property
-    def rank(self) -> tuple[float, float]:
-        """Order among episodes of its kind: of stalls the longest comes last, of others the deepest, and of equal ones the longest."""
-        length_s = math.inf if self.episode.until_s is None else _length_s(self.episode)
-        return (0.0 if self.episode.kind is EpisodeKind.STALL else round(self.size_ratio, 1), length_s)
+    def length_s(self) -> float:
+        """How long it lasted; infinite if until the end."""
+        return math.inf if self.episode.until_s is None else _length_s(self.episode)
+
+    @property
+    def lost_ratio(self) -> float:
+        """Share of the trial's throughput that the stalls of its kind cost; 0 for others."""
+        load_s = self.trial.record.load_s
+        if self.episode.kind is not EpisodeKind.STALL or not load_s:
+            return 0.0
+        return sum(-one.change_ratio * _length_s(one) for one in self.together) / load_s
 
 
 def _list_worst(analysis: StudyAnalysis) -> Iterator[_TrialEpisode]:
@@ -118,10 +127,24 @@ def _list_worst(analysis: StudyAnalysis) -> Iterator[_TrialEpisode]:
             for one in _list_reported(trial, workload):
                 kinds.setdefault((one.episode.metric, one.episode.kind, one.is_in_average), []).append(one)
         for seen in kinds.values():
-            worst = max(seen, key=lambda one: one.rank)
-            together = tuple(one.episode for one in seen if one.trial is worst.trial)
+            worst = _find_worst([_join_trial(one, seen) for one in seen])
             numbers = {one.trial.record.planned.number for one in seen} - {worst.trial.record.planned.number}
-            yield msgspec.structs.replace(worst, together=together, alike=tuple(sorted(numbers)))
+            yield msgspec.structs.replace(worst, alike=tuple(sorted(numbers)))
+
+
+def _join_trial(one: _TrialEpisode, seen: Sequence[_TrialEpisode]) -> _TrialEpisode:
+    return msgspec.structs.replace(one, together=tuple(other.episode for other in seen if other.trial is one.trial))
+
+
+def _find_worst(seen: Sequence[_TrialEpisode]) -> _TrialEpisode:
+    """Return the longest stall of the trial that lost most by them; of others the longest of those about as deep as the deepest."""
+    worst = max(seen, key=lambda one: (one.lost_ratio, one.size_ratio))
+    if worst.episode.kind is EpisodeKind.STALL:
+        alike = [one for one in seen if one.trial is worst.trial]
+    else:
+        # One that is judged more mildly must not stand for it.
+        alike = [one for one in seen if worst.size_ratio - one.size_ratio <= _ALIKE and _judge(one) is _judge(worst)]
+    return max(alike, key=lambda one: (one.length_s, one.size_ratio))
 
 
 def _list_reported(trial: TrialAnalysis, workload: WorkloadAnalysis) -> Iterator[_TrialEpisode]:
@@ -175,18 +198,10 @@ def _judge(seen: _TrialEpisode) -> Severity:
     drop = -one.change_ratio if one.metric == "tps" else one.change_ratio / (1 + one.change_ratio)
     if one.kind in {EpisodeKind.WARM_UP, EpisodeKind.RECOVERY}:
         return Severity.WARNING if seen.is_in_average and one.change_ratio >= _SLIGHT_RATIO else Severity.NOTE
-    is_severe = drop >= _SEVERE_RATIO if one.kind is EpisodeKind.CLIFF else _lost_in_stalls(seen) >= _SLIGHT_RATIO
+    is_severe = drop >= _SEVERE_RATIO if one.kind is EpisodeKind.CLIFF else seen.lost_ratio >= _SLIGHT_RATIO
     if one.metric == "tps" and seen.is_in_average and is_severe:
         return Severity.CRITICAL
     return Severity.WARNING if drop >= _SLIGHT_RATIO else Severity.NOTE
-
-
-def _lost_in_stalls(seen: _TrialEpisode) -> float:
-    """Return the share of the trial's throughput that its stalls cost."""
-    load_s = seen.trial.record.load_s
-    if seen.episode.kind is not EpisodeKind.STALL or not load_s:
-        return 0.0
-    return sum(-one.change_ratio * _length_s(one) for one in seen.together) / load_s
 
 
 def _describe_others(seen: _TrialEpisode) -> str:
@@ -195,7 +210,7 @@ def _describe_others(seen: _TrialEpisode) -> str:
     if count > 1 and seen.episode.kind is EpisodeKind.STALL:
         return f", the longest of {count} stalls, {_seconds(sum(map(_length_s, seen.together)))} in all"
     if count > 1 and seen.episode.kind is EpisodeKind.CLIFF:
-        return f", the {'deepest' if seen.episode.metric == 'tps' else 'largest'} of {count} such changes"
+        return f", one of {count} such changes"
     return ""
 
 
