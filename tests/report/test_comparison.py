@@ -234,7 +234,10 @@ def test_rounds_that_were_added_are_told_with_what_decided_how_many() -> None:
     plan = msgspec.structs.replace(report.record.plan, first_extra=report.record.plan.trials[-1].number)
     record = msgspec.structs.replace(report.record, plan=plan)
     words = " ".join(describe_method(msgspec.structs.replace(report, record=record)))
-    assert "1 more round followed before their final look. No result of a workload decided its own number;" in words
+    assert (
+        "1 more round followed before their final look. No result of a question decided its own number of rounds;"
+        in words
+    )
 
 
 def test_the_method_names_design_slices_and_error_rate() -> None:

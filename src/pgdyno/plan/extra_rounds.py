@@ -1,8 +1,9 @@
 """Plan more rounds: for the questions that are open when the planned rounds are over and minutes are left, and for a verdict.
 
-Those for a verdict are in place of rounds that were interrupted. The minutes are those of questions that were decided early, and of trials that took less time than predicted. No log ratio
-of a workload chooses how many rounds it gets, so that its final look may follow them (ADR 16). How long rounds take is known from
-those that ran: a plan has no time for connecting, nor for a busy machine.
+Those for a verdict are in place of rounds that were interrupted. The minutes are those of questions that were decided early, and
+of trials that took less time than predicted. No log ratio of a question chooses how many rounds it gets, so that its final look may
+follow them; those of other variants and workloads do (ADR 16). How long rounds take is known from those that ran: a plan has no time
+for connecting, nor for a busy machine.
 """
 
 from __future__ import annotations

@@ -192,8 +192,8 @@ def _describe_extra(report: ReportInput) -> tuple[str, ...]:
     count = len({(trial.workload, trial.round) for trial in report.record.plan.trials if trial.number >= first})
     words = (
         "When the planned rounds were over, questions were open and minutes were left:"
-        f" {count_things(count, 'more round')} followed before their final look. No result of a workload decided its own number;"
-        " questions that were decided early left their time to the others."
+        f" {count_things(count, 'more round')} followed before their final look. No result of a question decided its own number of"
+        " rounds; questions that were decided early left their time to the others."
     )
     return (words,)
 
