@@ -176,22 +176,53 @@ def test_a_disk_that_takes_longer_for_no_more_work_became_slower() -> None:
     assert named(look(more)) == []
 
 
+_Course = dict[str, tuple[int, int]]
+SLOWER: _Course = {"writes": (3000, 3000), "write_ms": (300, 6000)}
+HARDLY_SLOWER: _Course = {"writes": (3000, 3000), "write_ms": (3000, 4200)}
+FASTER: _Course = {"writes": (3000, 3000), "write_ms": (3000, 2900)}
+BURST_ENDED: _Course = {"writes": (6100, 2500), "write_ms": (6100, 7500), "io_ms": (1000, 1000)}
+
+
+def with_two_disks(of_data: _Course | None, of_wal: _Course) -> TrialData:
+    """Data and pg_wal on disks of their own; without a course, that of the data does what it did."""
+    assert QUIET.os is not None
+    columns = [one for one in QUIET.os.frame.columns if one.startswith(f"disk.{DEVICE}/")]
+    frame = QUIET.os.frame.with_columns(QUIET.os.frame[one].alias(one.replace(DEVICE, "vdb")) for one in columns)
+    data = msgspec.structs.replace(QUIET, os=msgspec.structs.replace(QUIET.os, frame=frame))
+    idle = dict.fromkeys(("reads", "sectors_read", "read_ms", "sectors_written", "flushes", "flush_ms"), (0, 0))
+    for device, course in ((DEVICE, of_data), ("vdb", of_wal)):
+        for column, (before, during) in {} if course is None else {**idle, "io_ms": (500, 500), **course}.items():
+            data = grow(data, f"disk.{device}/{column}", during, instead=True, before_per_s=before)
+    return data
+
+
 def test_of_the_disks_of_data_and_of_wal_the_one_that_became_slower_is_named() -> None:
-    data = QUIET
-    assert data.os is not None
-    columns = [one for one in data.os.frame.columns if one.startswith(f"disk.{DEVICE}/")]
-    frame = data.os.frame.with_columns(data.os.frame[one].alias(one.replace(DEVICE, "vdb")) for one in columns)
-    data = msgspec.structs.replace(data, os=msgspec.structs.replace(data.os, frame=frame))
-    for column, before, during in (("writes", 3000, 3000), ("write_ms", 300, 6000)):
-        data = grow(data, f"disk.vdb/{column}", during, instead=True, before_per_s=before)
-    for column in ("reads", "sectors_read", "sectors_written"):
-        data = grow(data, f"disk.vdb/{column}", 0, instead=True)
+    data = with_two_disks(None, SLOWER)
     assert named(look(data)) == []
     (causes,) = find_causes(data, [cliff()], device=DEVICE, wal_device="vdb")
     assert named(causes) == [Cause.DEVICE]
     assert causes.named[0].text.startswith("on the disk of pg_wal, a write took 0.1 to 2 ms")
     (unseen,) = find_causes(data, [cliff()], device=DEVICE, wal_device="vdc")
     assert (named(unseen), unseen.absent) == ([], ("the disk of pg_wal (it was not sampled)",))
+
+
+@pytest.mark.parametrize(
+    ("of_data", "of_wal", "told"),
+    [
+        # That a disk became slower is no effect of a burst that ended on the other.
+        (BURST_ENDED, SLOWER, {(Cause.CREDITS, True, False), (Cause.DEVICE, True, True)}),
+        (SLOWER, BURST_ENDED, {(Cause.CREDITS, True, True), (Cause.DEVICE, True, False)}),
+        (BURST_ENDED, HARDLY_SLOWER, {(Cause.CREDITS, True, False), (Cause.DEVICE, False, False)}),
+        # Of two that do not fit, the one that explains more is told.
+        (HARDLY_SLOWER, FASTER, {(Cause.DEVICE, False, False)}),
+        (FASTER, HARDLY_SLOWER, {(Cause.DEVICE, False, True)}),
+    ],
+)
+def test_each_disk_is_judged_by_itself(of_data: _Course, of_wal: _Course, told: set[tuple[Cause, bool, bool]]) -> None:
+    (causes,) = find_causes(with_two_disks(of_data, of_wal), [cliff(-0.9)], device=DEVICE, wal_device="vdb")
+    seen = [one for one in causes.suspects if one.cause in {Cause.CREDITS, Cause.DEVICE}]
+    assert {(one.cause, one.fits, one.is_of_wal) for one in seen} == told
+    assert all(one.is_of_wal is one.text.startswith("on the disk of pg_wal, ") for one in seen)
 
 
 @pytest.mark.parametrize(("each_ms", "causes"), [(600, [Cause.DEVICE]), (100, [])])

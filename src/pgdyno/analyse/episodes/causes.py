@@ -10,7 +10,7 @@ Rises have no causes here: a trial that warms up or recovers is reported as such
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -46,6 +46,8 @@ _ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
 # A disk whose burst has ended is slower; CPUs that a quota, or writers that the kernel holds up, leave free are used by others.
 _ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS), (Cause.DIRTY_LIMIT, Cause.OTHERS))
 
+_Rule = Callable[[EpisodeSamples], Iterator[Suspect]]
+
 
 def find_causes(
     data: TrialData, episodes: Sequence[Episode], *, device: str | None, wal_device: str | None = None
@@ -69,26 +71,33 @@ def find_causes(
 
 
 def _judge_suspects(samples: EpisodeSamples, of_wal: EpisodeSamples | None) -> EpisodeCauses:
-    found = [suspect for rule in _RULES for suspect in rule(samples)]
-    for suspect in (one for rule in _DISK_RULES if of_wal is not None for one in rule(of_wal)):
+    found, absent = _list_suspects(_RULES, samples), samples.absent
+    for suspect in () if of_wal is None else _list_suspects(_DISK_RULES, of_wal):
         rival = next((one for one in found if one.cause is suspect.cause), None)
         # Of two disks, the one that explains more is told.
         if rival is None or _rank(suspect) < _rank(rival):
-            named = msgspec.structs.replace(suspect, text=f"on the disk of pg_wal, {suspect.text}")
-            found = [*(one for one in found if one is not rival), named]
+            text = f"on the disk of pg_wal, {suspect.text}"
+            found = [
+                *(one for one in found if one is not rival),
+                msgspec.structs.replace(suspect, text=text, is_of_wal=True),
+            ]
+    if of_wal is not None and not of_wal.is_disk_seen:
+        absent = (*absent, "the disk of pg_wal (it was not sampled)")
+    return EpisodeCauses(episode=samples.episode, suspects=tuple(sorted(found, key=_rank)), absent=absent)
+
+
+def _list_suspects(rules: Iterable[_Rule], samples: EpisodeSamples) -> list[Suspect]:
+    """List what rules find on one disk, where an effect of another cause that fits is none."""
+    found = [suspect for rule in rules for suspect in rule(samples)]
     fitting = {one.cause for one in found if one.fits}
     # The second cause of such a pair is only an effect of the first.
     echoes = {second for first, second in _ECHOES if {first, second} <= fitting}
-    settled = [msgspec.structs.replace(one, fits=one.fits and one.cause not in echoes) for one in found]
-    absent = samples.absent
-    if of_wal is not None and not of_wal.is_disk_seen:
-        absent = (*absent, "the disk of pg_wal (it was not sampled)")
-    return EpisodeCauses(episode=samples.episode, suspects=tuple(sorted(settled, key=_rank)), absent=absent)
+    return [msgspec.structs.replace(one, fits=one.fits and one.cause not in echoes) for one in found]
 
 
 def _rank(one: Suspect) -> tuple[bool, float]:
     """Return what sorts suspects: those that fit first, best first."""
-    return not one.fits, -(one.explained_ratio or _MIN_EXPLAINED)
+    return not one.fits, -(_MIN_EXPLAINED if one.explained_ratio is None else one.explained_ratio)
 
 
 def _lost_ratio(episode: Episode) -> float:
@@ -328,7 +337,7 @@ def _amounts(seen: Contrast) -> str:
     return f"{seen.before / 1e6:,.1f} to {seen.during / 1e6:,.1f} MB"
 
 
-_RULES: tuple[Callable[[EpisodeSamples], Iterator[Suspect]], ...] = (
+_RULES: tuple[_Rule, ...] = (
     _checkpoint,
     _full_page_images,
     _dirty_limit,
@@ -342,4 +351,4 @@ _RULES: tuple[Callable[[EpisodeSamples], Iterator[Suspect]], ...] = (
     _memory,
 )
 _DISK_RULES = (_credits, _device)
-"""Rules that any disk under the load can fit."""
+"""Rules that are also judged on the disk of pg_wal; what others name writes to the data's."""

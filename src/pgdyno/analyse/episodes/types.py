@@ -85,6 +85,8 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """Its figures before and in the episode, in a clause."""
     explained_ratio: float | None = None
     """Share of the change that it explains; None if that cannot be computed."""
+    is_of_wal: bool = False
+    """True if its figures are of the disk of pg_wal, where that is another than the data's."""
 
 
 class EpisodeCauses(msgspec.Struct, frozen=True, kw_only=True):
