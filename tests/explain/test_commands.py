@@ -98,6 +98,7 @@ def test_a_command_says_all_that_its_load_had(command: Command) -> None:
     assert str(bindir) == "/opt/pg/bin"
     assert int(str(single["scale"])) == asked.scale
     assert write_disk(asked.record, asked.variant) == "pgdyno disk /mnt/fast"
+    assert write_disk(asked.record, asked.variant, is_of_wal=True) == "pgdyno disk /mnt/wal"
 
 
 def test_the_usual_is_not_said() -> None:

@@ -79,6 +79,24 @@ def test_the_best_cause_is_named_and_its_rivals_stand_beside_it(record: StudyRec
     assert "vm.dirty_bytes" in found.confirm
 
 
+@pytest.mark.parametrize(
+    ("is_of_wal", "wal_home", "words"),
+    [
+        (False, "/mnt/wal", "`pgdyno disk /d` twice, now and at another hour"),
+        (True, "/mnt/wal", "`pgdyno disk /mnt/wal` twice, now and at another hour"),
+        (True, None, "the disk of pg_wal measured twice, now and at another hour"),
+    ],
+)
+def test_a_disk_that_became_slower_is_measured_again(
+    record: StudyRecord, is_of_wal: bool, wal_home: str | None, words: str
+) -> None:
+    data = msgspec.structs.replace(record.study.data, wal_home=wal_home)
+    there = msgspec.structs.replace(record, study=msgspec.structs.replace(record.study, data=data))
+    slower = Suspect(cause=Cause.DEVICE, fits=True, text="a write took 1 to 20 ms", is_of_wal=is_of_wal)
+    (found,) = tell(there, CLIFF, suspects=(slower,))
+    assert found.confirm == words
+
+
 def test_what_comes_from_outside_has_no_length_to_run(record: StudyRecord) -> None:
     (found,) = tell(record, CLIFF, suspects=(Suspect(cause=Cause.QUOTA, fits=True, text="the quota ran out"),))
     assert found.advice == "Measure again without the CPU quota of a control group: that is no part of the load."

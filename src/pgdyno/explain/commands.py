@@ -180,9 +180,11 @@ def find_home(record: StudyRecord, variant: Variant | None = None) -> str | None
     return None if path == _ROOTS_HOME or path.endswith(_ACCOUNTS_HOME) else path
 
 
-def write_disk(record: StudyRecord, variant: Variant | None = None) -> str:
-    """Write the command that measures the disk of a load's data."""
-    home = find_home(record, variant)
+def write_disk(record: StudyRecord, variant: Variant | None = None, *, is_of_wal: bool = False) -> str:
+    """Write the command that measures the disk of a load's data, or of its pg_wal: empty if the study does not name that one."""
+    home = place_of(record.study.data, variant).wal_home if is_of_wal else find_home(record, variant)
+    if is_of_wal and (home is None or record.study.is_emulated):
+        return ""
     return shlex.join(["pgdyno", *_go(find_machine(record)), "disk", *([] if home is None else [home])])
 
 
