@@ -271,6 +271,15 @@ def test_swapping_and_killed_processes_are_named(column: str, per_s: int, words:
     assert not [event for event in list_events(QUIET) if event.kind in {SWAPPING, OUT_OF_MEMORY}]
 
 
+def test_processes_are_killed_on_a_kernel_without_swap_too() -> None:
+    data = grow(QUIET, "vm/oom_kill", 1, instead=True)
+    assert data.os is not None
+    frame = data.os.frame.drop("vm/pswpin", "vm/pswpout")
+    causes = look(msgspec.structs.replace(data, os=msgspec.structs.replace(data.os, frame=frame)))
+    assert named(causes) == [Cause.MEMORY]
+    assert causes.named[0].text.endswith("the change at 12 s, by the counters of the whole machine")
+
+
 def test_what_was_not_sampled_is_said() -> None:
     bare = msgspec.structs.replace(QUIET, os=None, server=None, log=())
     causes = look(bare)

@@ -97,12 +97,29 @@ def test_records_that_hold_no_tables_are_not_accused(record: StudyRecord) -> Non
     assert claims(record, [trial_with(record, (), ())]) == []
 
 
-@pytest.mark.parametrize(("kind", "severity"), [(SWAPPING, Severity.WARNING), (OUT_OF_MEMORY, Severity.CRITICAL)])
-def test_a_lack_of_memory_under_the_load_is_told(record: StudyRecord, kind: str, severity: Severity) -> None:
+@pytest.mark.parametrize(
+    ("kind", "signal", "severity", "claim"),
+    [
+        (SWAPPING, 9, Severity.WARNING, "Memory was swapped"),
+        (OUT_OF_MEMORY, 9, Severity.CRITICAL, "The kernel killed processes of the server"),
+        # It may have been another container's.
+        (OUT_OF_MEMORY, 11, Severity.WARNING, "The machine's kernel killed processes"),
+        (OUT_OF_MEMORY, None, Severity.WARNING, "The machine's kernel killed processes"),
+    ],
+)
+def test_a_lack_of_memory_under_the_load_is_told(
+    record: StudyRecord, kind: str, signal: int | None, severity: Severity, claim: str
+) -> None:
     event = Event(kind=kind, t_s=3.0, until_s=None, text="1 GB of memory")
-    trials = [make_trial_analysis(record, 1), *(make_trial_analysis(record, n, events=(event,)) for n in (2, 3))]
+    text = f"client backend (PID 71) was terminated by signal {signal}: Killed"
+    crash = () if signal is None else (Event(kind="error", t_s=3.0, until_s=None, text=text),)
+    trials = [
+        make_trial_analysis(record, 1),
+        *(make_trial_analysis(record, n, events=(event, *crash)) for n in (2, 3)),
+    ]
     found = next(
         one for one in find_state_doubts(record, analysis_with(record, trials)) if one.rule == "short-of-memory"
     )
     assert found.severity is severity
+    assert found.claim.startswith(claim)
     assert found.evidence == "Trial 2, 3; in trial 2, 1 GB of memory, from 3 s on"

@@ -264,14 +264,16 @@ def _autovacuum(samples: EpisodeSamples) -> Iterator[Suspect]:
 
 
 def _memory(samples: EpisodeSamples) -> Iterator[Suspect]:
-    """Check whether memory was swapped then, or a process killed for want of it."""
+    """Check whether the machine swapped then, or killed a process for want of memory: a kernel without swap counts kills, too."""
     seen, killed = samples.compare("swapped"), samples.begins_with(samples.oom_kills)
-    if seen is None:
-        return
-    is_swapping = seen.is_apart and seen.during >= _MIN_SWAPPED_BYTES and seen.factor >= _MORE_FACTOR
-    kills = f"{_describe_spans(killed, samples)}; " if killed else ""
-    text = f"{kills}memory swapped {_rates(seen)}"
-    yield Suspect(cause=Cause.MEMORY, fits=is_swapping or bool(killed), text=text)
+    is_swapping = (
+        seen is not None and seen.is_apart and seen.during >= _MIN_SWAPPED_BYTES and seen.factor >= _MORE_FACTOR
+    )
+    told = [_describe_spans(killed, samples)] if killed else []
+    told += [] if seen is None else [f"memory swapped {_rates(seen)}"]
+    if told:
+        text = f"{'; '.join(told)}, by the counters of the whole machine"
+        yield Suspect(cause=Cause.MEMORY, fits=is_swapping or bool(killed), text=text)
 
 
 def _find_busier(samples: EpisodeSamples) -> str | None:

@@ -28,15 +28,22 @@ _SHORT_OF_MEMORY = {
     SWAPPING: (
         Severity.WARNING,
         "Memory was swapped while trials ran.",
-        "Whoever touches what was swapped out waits for the disk: a short trial shows another speed than a long one.",
+        "Whoever touches what was swapped out waits for the disk. The counters are of the whole machine, with all its containers.",
     ),
     OUT_OF_MEMORY: (
-        Severity.CRITICAL,
-        "The kernel killed processes for want of memory while trials ran.",
-        "A server that loses a process disconnects its clients and recovers; `journalctl -k` says which was killed.",
+        Severity.WARNING,
+        "The machine's kernel killed processes for want of memory while trials ran.",
+        "No log says that one was the server's; those of all containers are counted. `journalctl -k` there says which was killed.",
     ),
 }
 """Severity, claim and reason by kind of event."""
+_SERVER_KILLED = (
+    Severity.CRITICAL,
+    "The kernel killed processes of the server for want of memory while trials ran.",
+    "A server that loses a process disconnects its clients and recovers; `journalctl -k` says which was killed.",
+)
+# What the server logs of it. Source: PostgreSQL's LogChildExit.
+_KILLED_WORDS = "was terminated by signal 9"
 
 
 def find_state_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -76,9 +83,12 @@ def _not_restored(record: StudyRecord) -> Iterator[Finding]:
 
 def _memory(workload: WorkloadAnalysis) -> Iterator[Finding]:
     """Yield a doubt for each way in which memory ran short under a load."""
-    for kind, (severity, claim, why) in _SHORT_OF_MEMORY.items():
+    for kind, told in _SHORT_OF_MEMORY.items():
         seen = [(trial, event) for trial in workload.trials for event in trial.events if event.kind == kind]
         if seen:
+            logged = (event.text for trial, _ in seen for event in trial.events if event.kind == "error")
+            is_server_killed = kind == OUT_OF_MEMORY and any(_KILLED_WORDS in text for text in logged)
+            severity, claim, why = _SERVER_KILLED if is_server_killed else told
             numbers = dict.fromkeys(str(trial.record.planned.number) for trial, _ in seen)
             first, event = seen[0]
             yield Finding(
