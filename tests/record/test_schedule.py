@@ -71,11 +71,30 @@ def test_each_thread_has_a_schedule_of_its_own_at_a_like_share(tmp_path: Path, s
     )
     ends = read_schedule_ends(logs, latency_limit_ms=20.0, clients=5, threads=3)
     start_s = START_US / 1e6
-    assert [one.last_epoch_s - start_s for one in ends] == pytest.approx([8.0, 9.4, 7.0], abs=1e-6)
+    # Of a sample, the last start of all stands for each: what a thread took since its own may not be in it.
+    last_s = [8.0, 9.4, 7.0] if sampling_rate == 1.0 else [9.4] * 3
+    assert [one.last_epoch_s - start_s for one in ends] == pytest.approx(last_s, abs=1e-6)
     assert [one.share_ratio for one in ends] == pytest.approx([1 / 3] * 3)
     behind = [one.fell_behind_at(end_us / 1e6) for one in ends]
     # A sample of the log does not tell what a client did last.
     assert behind == ([False, False, True] if sampling_rate == 1.0 else [True] * 3)
+
+
+@pytest.mark.parametrize(("hangs_from_s", "last_s"), [(9.7, [9.9, 9.9]), (5.0, [9.9, 4.9])])
+def test_a_sample_shows_a_thread_that_took_nothing_for_long(
+    tmp_path: Path, hangs_from_s: float, last_s: list[float]
+) -> None:
+    """Ten a second of each of two threads are in the log."""
+    starts = [(client, number / 10) for number in range(100) for client in (0, 1)]
+    seen = [(client, start_s) for client, start_s in starts if client == 0 or start_s < hangs_from_s]
+    logs = pack(
+        tmp_path,
+        *((round(start_s * 1e6) + 1_000, 1_000, TransactionOutcome.OK) for _, start_s in seen),
+        clients=[client for client, _ in seen],
+        sampling_rate=0.02,
+    )
+    ends = read_schedule_ends(logs, latency_limit_ms=20.0, clients=2, threads=2)
+    assert [one.last_epoch_s - START_US / 1e6 for one in ends] == pytest.approx(last_s, abs=1e-6)
 
 
 def test_what_was_skipped_had_been_scheduled_a_limit_before(tmp_path: Path) -> None:

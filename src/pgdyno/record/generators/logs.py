@@ -18,6 +18,9 @@ from pgdyno.record.transactions.summary import TransactionSummary
 
 Ints = NDArray[np.int64]
 
+# A thread of which a sample has nothing for this many times its mean gap took nothing: by chance it has none once in 20,000.
+_GAPS_OF_CHANCE = 10
+
 
 class LoadLog(msgspec.Struct, frozen=True, kw_only=True):
     """The log of one pgbench."""
@@ -34,7 +37,8 @@ class ScheduleEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Where a schedule of a load at a rate ended: each thread of each pgbench has one. Times are of the trial's clock."""
 
     last_epoch_s: float
-    """Last scheduled start that a client took, in seconds since the Unix epoch; 0 if none was taken."""
+    """Last scheduled start that a client took, in seconds since the Unix epoch; 0 if none was taken. Where the log is a sample, that of
+    all threads of its pgbench, unless this one took none for long."""
     free_epoch_s: float | None
     """When the first of its clients was done for good, and could have taken the next start; 0 of one that took none. None where
     the log is a sample, which does not tell."""
@@ -143,13 +147,14 @@ def _read_ends(log: LoadLog, latency_limit_ms: float, thread_of: Ints, *, share_
     """Read where the schedules of one pgbench ended, whose threads share its rate alike, however many clients they have."""
     summary = read_summary(log.folder)
     logged_count = summary.ok_count + summary.failed_count + summary.skipped_count
-    threads, packed_count = int(thread_of[-1]) + 1, 0
+    threads, packed_count, first_us = int(thread_of[-1]) + 1, 0, np.iinfo(np.int64).max
     last_us, done_us = np.zeros(threads, dtype=np.int64), np.zeros_like(thread_of)
     for batch in read_packed(log.folder):
         packed_count += len(batch)
         skipped = batch.outcome == TransactionOutcome.SKIPPED
         scheduled_us = batch.stamp_us - batch.latency_us
         scheduled_us[skipped] -= round(latency_limit_ms * 1000)
+        first_us = min(first_us, int(scheduled_us.min(initial=first_us)))
         client = np.minimum(batch.client, len(thread_of) - 1)
         np.maximum.at(last_us, thread_of[client], scheduled_us)
         np.maximum.at(done_us, client, batch.stamp_us)
@@ -157,6 +162,9 @@ def _read_ends(log: LoadLog, latency_limit_ms: float, thread_of: Ints, *, share_
         raise ValueError(f"{log.folder} has {packed_count} of the {logged_count} transactions that were logged")
     if not packed_count:
         raise ValueError("no transaction was logged")
+    if summary.sampling_rate < 1.0:
+        mean_gap_us = threads * (last_us.max() - first_us) / packed_count
+        last_us = _pool_sampled(np.maximum(last_us, first_us), mean_gap_us=mean_gap_us)
     free_us = [int(done_us[thread_of == thread].min()) for thread in range(threads)]
     return [
         ScheduleEnd(
@@ -166,6 +174,12 @@ def _read_ends(log: LoadLog, latency_limit_ms: float, thread_of: Ints, *, share_
         )
         for last, free in zip(last_us.tolist(), free_us, strict=True)
     ]
+
+
+def _pool_sampled(last_us: Ints, *, mean_gap_us: float) -> Ints:
+    """Return the last start of each thread, by a sample: that of all, unless so long a gap before it is no chance."""
+    is_chance = last_us.max() - last_us <= _GAPS_OF_CHANCE * mean_gap_us
+    return np.where(is_chance, last_us.max(), last_us)
 
 
 def _put_on_clock(stamp_us: int, log: LoadLog) -> float:
