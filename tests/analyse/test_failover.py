@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -125,6 +126,16 @@ def test_several_failovers_have_an_interval_and_sums_of_losses() -> None:
     assert summary.lost_transactions is None
     # A part shorter than the log's millisecond is no gap.
     assert summary.seconds["replay_s"].value == 0.0
+
+
+@pytest.mark.parametrize(("name", "step_s"), [("promotion_s", 0.002), ("replay_s", 0.002), ("first_write_s", 0.001)])
+def test_parts_that_the_log_rounds_alike_have_an_interval(name: str, step_s: float) -> None:
+    seen = [(msgspec.structs.replace(measure(), **{name: 0.012}), number) for number in (1, 2, 3)]
+    part = summarise_failovers(seen).seconds[name]
+    assert part.low is not None
+    # Student's quantile of two degrees of freedom.
+    half_s = 4.303 * step_s / math.sqrt(12) / math.sqrt(3)
+    assert (part.value, part.low, part.high) == pytest.approx((0.012, 0.012 - half_s, 0.012 + half_s), rel=1e-3)
 
 
 def test_failovers_of_the_reference_in_one_round_count_as_one() -> None:

@@ -85,7 +85,12 @@ class Noise(NamedTuple):
 
 
 def estimate_mean_of_trials(
-    values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE, rounds: Sequence[int] = ()
+    values: Sequence[float],
+    *,
+    unit: str,
+    confidence: float = CONFIDENCE,
+    resolution: float = 0.0,
+    rounds: Sequence[int] = (),
 ) -> Estimate:
     """Estimate the mean over trials with Student's t interval.
 
@@ -93,12 +98,13 @@ def estimate_mean_of_trials(
         values: One finite number for each trial.
         unit: Unit of the values.
         confidence: Confidence level of the interval, in (0, 1).
+        resolution: Width of the steps that values are rounded to, in their unit; see `estimate_geometric_mean`.
         rounds: As for `estimate_over_trials`.
 
     Source: Student 1908, "The probable error of a mean", Biometrika 6, doi:10.1093/biomet/6.1.1.
     """
     counted = _join_rounds(values, rounds, _mean) if rounds else values
-    return _estimate_with_t(counted, unit=unit, confidence=confidence)
+    return _estimate_with_t(counted, unit=unit, confidence=confidence, least_sd=resolution / math.sqrt(12))
 
 
 def estimate_geometric_mean(

@@ -77,6 +77,8 @@ class FailoverSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 PARTS = ("noticed_s", "ending_s", "replay_s", "promotion_s", "first_write_s")
 """Where the time without service goes; they may overlap."""
+RESOLUTIONS_S = {"replay_s": 0.002, "promotion_s": 0.002, "first_write_s": 0.001}
+"""Steps of the parts that the server's log bounds, at both ends or at one: it has milliseconds."""
 OUTAGE_METRICS = ("outage_s", "load_outage_s", "promotion_s")
 """Seconds of a failover that are compared: without service by the prober and by the load, and of the promotion."""
 
@@ -113,13 +115,18 @@ def summarise_failovers(of_rounds: Sequence[tuple[FailoverFigures, int]]) -> Fai
         of_rounds: What each of them showed, with its round.
     """
     seen = [one for one, _ in of_rounds]
-    seconds = {
-        name: keep_above_0(estimate([value for value, _ in values], unit="s", rounds=[number for _, number in values]))
-        # A part may take less than the log's millisecond: it has no logarithm.
-        for names, estimate in ((OUTAGE_METRICS[:2], estimate_over_trials), (PARTS, estimate_mean_of_trials))
-        for name in names
-        if (values := _list_seconds(of_rounds, name))
-    }
+    seconds: dict[str, Estimate] = {}
+    for name in (*OUTAGE_METRICS[:2], *PARTS):
+        if not (seen_s := _list_seconds(of_rounds, name)):
+            continue
+        values, rounds = [value for value, _ in seen_s], [number for _, number in seen_s]
+        if name in PARTS:
+            # A part may take less than the log's millisecond: it has no logarithm.
+            step_s = RESOLUTIONS_S.get(name, 0.0)
+            estimate = estimate_mean_of_trials(values, unit="s", rounds=rounds, resolution=step_s)
+        else:
+            estimate = estimate_over_trials(values, unit="s", rounds=rounds)
+        seconds[name] = keep_above_0(estimate)
     counted = [one.lost_transactions for one in seen if one.lost_transactions is not None]
     return FailoverSummary(
         standbys=tuple(dict.fromkeys(one.standby for one in seen)),

@@ -22,7 +22,7 @@ import numpy as np
 
 from pgdyno.analyse.comparison.answers import INIT_METRICS, SPEED_METRICS, Round, Values
 from pgdyno.analyse.comparison.rounding import Rounding
-from pgdyno.analyse.failover import list_metrics
+from pgdyno.analyse.failover import RESOLUTIONS_S, list_metrics
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.transactions.histogram import RESOLUTION_RATIO
@@ -46,10 +46,9 @@ _LEAST_STEP_S = 0.2
 _INIT_ROUNDING = {**dict.fromkeys(INIT_METRICS[:-1], Rounding(step=0.01)), "init_tables_s": Rounding(step=0.02)}
 # pgbench logs latencies in whole microseconds.
 _SLICE_ROUNDING = dict.fromkeys(SPEED_METRICS[1:], Rounding(step=0.001))
-# The time of a promotion is the difference of two times in the server's log, which has milliseconds.
 _TRIAL_ROUNDING = {
     **_INIT_ROUNDING,
-    "promotion_s": Rounding(step=0.002),
+    "promotion_s": Rounding(step=RESOLUTIONS_S["promotion_s"]),
     **dict.fromkeys(SPEED_METRICS[1:], Rounding(step=0.001, ratio=RESOLUTION_RATIO)),
 }
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
