@@ -219,6 +219,8 @@ def answer(rounds: int, looks: dict[str, int], *, left_out_from: int = 1000) -> 
 def test_the_look_counts_the_rounds_up_to_its_last_trial() -> None:
     assert [look_of(q.verdict).n for q in answer(7, {}).questions] == [9, 9]
     assert not any(look_of(q.verdict).is_made for q in answer(7, {}).questions)
+    # What C lacks of a round it never gets; the latest may be under way.
+    assert [look_of(q.verdict).n for q in answer(7, {}, left_out_from=6).questions] == [9, 8]
     first, later = answer(7, {"w": 14}), answer(12, {"w": 14})
     assert [look_of(q.verdict).n for q in first.questions] == [7, 7]
     assert [q.verdict.n for q in later.questions] == [12, 12]

@@ -169,12 +169,20 @@ def compare(
     """
     variants = [variant.name for variant in experiment.variants[1:]]
     reference = experiment.reference.name
+    # What a round before the latest lacks is never made up for.
+    lost = {
+        (workload, variant): sum(variant not in one.values or len(one.values.get(reference, ())) < 2 for one in of[:-1])
+        for workload, of in rounds.items()
+        for variant in (reference, *variants)
+    }
     # A round that lacks a run of its reference compares nothing.
     rounds = {name: [one for one in of if len(one.values.get(reference, ())) == 2] for name, of in rounds.items()}
     names = [(workload, variant) for workload in rounds for variant in variants]
     last_trials, planned = final_looks or {}, planned_rounds or {}
     looks = {
-        (workload, variant): _Look(last_trials.get(workload), variant, of, planned.get(workload, 0))
+        (workload, variant): _Look(
+            last_trials.get(workload), variant, of, max(0, planned.get(workload, 0) - lost[workload, variant])
+        )
         for workload, of in rounds.items()
         for variant in (reference, *variants)
     }
