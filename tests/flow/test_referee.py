@@ -324,10 +324,14 @@ class Listening:
         return lambda *_, **__: None
 
 
-def store_rounds(folder: Path, record: StudyRecord, *, until: int = 10_000, **tps: float) -> RecordStore:
+def store_rounds(
+    folder: Path, record: StudyRecord, *, until: int = 10_000, given_up: str | None = None, **tps: float
+) -> RecordStore:
     """A record whose planned trials have run as far as they were of use, or until one of them, but which was killed before its study ended."""
     store, referee = RecordStore(folder), build_referee(record)
     store.create(record, study_toml="")
+    if given_up is not None:
+        referee.give_up(given_up)
     output = (RECORD / "trials" / "0001" / "pgbench.stdout").read_text()
     random = np.random.default_rng(1)
     for trial in filter(referee.is_left, record.plan.trials[:until]):
@@ -550,14 +554,33 @@ def test_what_was_interrupted_in_its_last_rounds_gets_those_that_a_verdict_needs
     assert not are_own_trials_finished(store)
     taken: list[TrialData] = []
     referee, said = play(store, monkeypatch, slowness=1.0, taken=taken)
-    assert said[0] == "rounds were interrupted: 1 more round of tpcb-like"
+    assert said[0] == "a round of tpcb-like was interrupted: one more is planned"
     assert [data.record.planned.round for data in taken] == [5, 5, 5]
     assert store.read_record().final_looks == {"tpcb-like": 15}
     verdict = referee.compare_workload("tpcb-like").questions[0].verdict
     assert isinstance(verdict.final_look, FinalLook)
     assert (verdict.n, verdict.final_look.is_made) == (4, True)
     again, told = play(store, monkeypatch, slowness=1.0, taken=taken)
-    assert (again.find_missing_rounds(), told) == ({}, [])
+    assert (again.list_lacking(), told) == ([], [])
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_what_was_given_up_in_a_sweep_is_tried_again_without_more_rounds(tmp_path: Path, rounds: int) -> None:
+    """Clients 1 to 4 are settled after two rounds."""
+    sweep = [{"name": "clients", "levels": [1, 2, 4, 8]}]
+    record = build_record("paired", variant=[], sweep=sweep, workload=[{"name": "tpcb-like"}], trials=ONE_S)
+    kept = [step for step in record.plan.steps if step.trial is None or step.trial.round <= rounds]
+    record = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, steps=tuple(kept)))
+    tps = {f"clients={clients}": 1000.0 * clients for clients in (1, 2, 4)}
+    store = store_rounds(tmp_path / "record", record, given_up="clients=8", **tps)
+    assert not are_own_trials_finished(store)
+    referee = build_referee(record)
+    referee.take_finished(store)
+    assert referee.list_lacking() == []
+    left = [trial for trial in record.plan.trials if trial.number not in store.finished_numbers()]
+    tried = [trial for trial in left if referee.is_left(trial)]
+    assert tried[0].variants == ("clients=8",)
+    assert {trial.round for trial in tried} == {2, rounds}
 
 
 def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(

@@ -34,4 +34,4 @@ def are_own_trials_finished(store: RecordStore) -> bool:
         return False
     sequential = SequentialComparison(record, record.plan.experiment)
     sequential.take_finished(store)
-    return not (any(map(sequential.is_left, left)) or sequential.find_due_looks() or sequential.find_missing_rounds())
+    return not (any(map(sequential.is_left, left)) or sequential.find_due_looks() or sequential.list_lacking())

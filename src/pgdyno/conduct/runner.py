@@ -127,11 +127,11 @@ class TrialRunner:
         return True
 
     def _replace_interrupted(self) -> None:
-        """Plan rounds in place of those that an interruption cut in two, where the rest are too few for a verdict."""
-        for workload, rounds in self._sequential.find_missing_rounds().items():
+        """Plan a round in place of one that an interruption cut in two, where the rest are too few for a verdict."""
+        for workload in self._sequential.list_lacking():
             undecided = {workload: self._sequential.undecided(workload)}
-            self._set_plan(add_rounds(self._record.plan, undecided, rounds=rounds))
-            self._ui.say(f"rounds were interrupted: {count_things(rounds, 'more round')} of {workload}")
+            self._set_plan(add_rounds(self._record.plan, undecided, rounds=1))
+            self._ui.say(f"a round of {workload} was interrupted: one more is planned")
 
     def _set_plan(self, plan: Plan) -> None:
         self._record = msgspec.structs.replace(self._record, plan=plan)

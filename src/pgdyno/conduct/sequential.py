@@ -21,6 +21,7 @@ from pgdyno.analyse.sweep.scaling import list_open_clients
 from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.conduct.given_up import find_given_up
 from pgdyno.conduct.progress_line import describe_progress
 from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, is_client_sweep
 from pgdyno.plan.parts import find_least_rounds
@@ -55,21 +56,40 @@ class SequentialComparison:
         self._given_up: set[str] = set(record.refused_variants)
         self._final_looks = dict(record.final_looks or {})
         self._ran: dict[str, dict[int, int]] = {}  # by workload, the round of each finished trial
+        self._wanted: dict[str, tuple[str, ...]] = {}  # by workload, what its latest round began with
         self._before: dict[str, int] = {}  # by workload, the last round that began before this run of pgdyno
+        # By workload, the variants that were given up before this run.
+        self._tried_again: dict[str, set[str]] = {}
+        self._cut: frozenset[str] = frozenset()  # workloads whose last round before this run was interrupted
         self._undecided: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
         self._review()
 
     def take_finished(self, store: RecordStore) -> None:
         """Take every trial of a record that is finished."""
-        for trial in store.read_trials():
+        trials = store.read_trials()
+        for trial in trials:
             if trial.status is TrialStatus.FINISHED:
                 self.take(read_trial_data(store.trial_dir(trial.planned.number), trial))
         self._before = {workload: max(of.values()) for workload, of in self._ran.items()}
+        failed = {trial.planned.number for trial in trials if trial.status is TrialStatus.FAILED}
+        for workload, ran in self._ran.items():
+            if self._experiment.design is DesignKind.SWITCHBACK:
+                last = [one.values.keys() for one in self._blocks[workload] if one.trial == max(ran)]
+                given_up = {*self._undecided[workload]}.difference(*last)
+            else:
+                planned = [one for one in self._record.plan.trials if one.workload == workload and not one.is_observed]
+                given_up = find_given_up(planned, ran, failed)
+            self._tried_again[workload] = given_up & {*self._undecided[workload]}
+        self._cut = frozenset(filter(self._was_cut, self._ran))
+        self._review()
 
     def take(self, data: TrialData) -> None:
         """Take a finished trial."""
         planned = data.record.planned
-        self._ran.setdefault(planned.workload, {})[planned.number] = planned.round
+        ran = self._ran.setdefault(planned.workload, {})
+        if planned.round not in ran.values():
+            self._wanted[planned.workload] = self._undecided[planned.workload]
+        ran[planned.number] = planned.round
         if planned.is_block:
             self._blocks[planned.workload].extend(rounds_of_block(data))
             for (workload, part), rounds in self._part_blocks.items():
@@ -109,17 +129,9 @@ class SequentialComparison:
                 looks[workload] = max(number for number, of in round_of.items() if of == last)
         return looks
 
-    def find_missing_rounds(self) -> dict[str, int]:
-        """Return how many rounds the plan lacks for a verdict on each undecided workload, because some were interrupted."""
-        if self._experiment.design is DesignKind.SWITCHBACK:
-            return {}
-        missing = {}
-        for workload, undecided in self._undecided.items():
-            left = {one.round for one in self._record.plan.trials if one.workload == workload and self._is_ahead(one)}
-            count = self._least_rounds - len(left) - len(self._list_whole_rounds(workload))
-            if undecided and workload not in self._final_looks and count > 0:
-                missing[workload] = count
-        return missing
+    def list_lacking(self) -> list[str]:
+        """List the undecided workloads that lack a round for a verdict because the last one was interrupted."""
+        return [workload for workload in self._undecided if workload in self._cut and self._lacks_round(workload)]
 
     def can_decide(self, workload: str) -> bool:
         """Return whether the rounds so far are enough for a verdict on a workload."""
@@ -211,7 +223,26 @@ class SequentialComparison:
         latest = max(self._ran.get(trial.workload, {}).values(), default=0)
         # The trials of a live round ran together: one that is missing cannot be put beside them later.
         is_over = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
-        return not is_over and trial.round > self._before.get(trial.workload, 0)
+        before, tried_again = self._before.get(trial.workload, 0), self._tried_again.get(trial.workload, set())
+        if trial.round == before and trial.workload not in self._cut and tried_again:
+            # It was whole but for these.
+            return not is_over and trial.variants[0] in {self._experiment.reference.name, *tried_again}
+        return not is_over and trial.round > before
+
+    def _was_cut(self, workload: str) -> bool:
+        """Return whether the last round before this run of pgdyno ended before a trial that it still wanted."""
+        ran = self._ran[workload]
+        wanted = {*self._wanted[workload]} & {*self._undecided[workload]} - self._tried_again[workload]
+        return bool(wanted) and any(
+            one.number > max(ran) and one.variants[0] in {self._experiment.reference.name, *wanted}
+            for one in self._record.plan.trials
+            if (one.workload, one.round) == (workload, self._before[workload]) and not (one.is_block or one.is_observed)
+        )
+
+    def _lacks_round(self, workload: str) -> bool:
+        left = {one.round for one in self._record.plan.trials if one.workload == workload and self._is_ahead(one)}
+        is_open = bool(self._undecided[workload]) and workload not in self._final_looks
+        return is_open and len(left) + len(self._list_whole_rounds(workload)) < self._least_rounds
 
     def _list_rounds(self, workload: str) -> tuple[Round, ...]:
         return (
@@ -220,12 +251,13 @@ class SequentialComparison:
         )
 
     def _list_whole_rounds(self, workload: str) -> list[Round]:
-        """Return the rounds that have the reference twice, and every variant that is undecided."""
-        reference, undecided = self._experiment.reference.name, self._undecided[workload]
+        """Return the rounds that have the reference twice, and every undecided variant but those that were once given up."""
+        reference = self._experiment.reference.name
+        undecided = {*self._undecided[workload]} - self._tried_again.get(workload, set())
         return [
             one
             for one in self._list_rounds(workload)
-            if len(one.values.get(reference, ())) == 2 and one.values.keys() >= {*undecided}
+            if len(one.values.get(reference, ())) == 2 and one.values.keys() >= undecided
         ]
 
     def _review(self) -> None:
@@ -261,10 +293,14 @@ class SequentialComparison:
 
     def _is_midway(self, workload: str) -> bool:
         """Return whether the latest round has trials to come: a sweep's statuses hold after whole rounds only."""
-        rounds = {trial.record.planned.number: trial.record.planned.round for trial in self._trials[workload]}
-        latest = max(rounds.values())
+        ran = self._ran[workload]
+        latest = max(ran.values())
+        is_under_way = latest > self._before.get(workload, 0)
         return any(
-            trial.workload == workload and trial.round == latest and trial.number not in rounds and self.wants(trial)
+            (trial.workload, trial.round) == (workload, latest)
+            and trial.number not in ran
+            and (is_under_way or self._is_ahead(trial))
+            and self.wants(trial)
             for trial in self._record.plan.trials
         )
 
