@@ -226,7 +226,8 @@ def test_plan_list_and_clean(loaded: Bench) -> None:
     assert plan["predicted_s"] > 300
     assert len([step for step in plan["plan"]["steps"] if step["kind"] == "trial"]) == 5
     assert loaded.read_json("list", "--records", ".")["records"]
-    assert "no records" in loaded.read("list", "--records", "nowhere").stdout
+    (loaded.folder / "empty").mkdir(exist_ok=True)
+    assert "no records" in loaded.read("list", "--records", "empty").stdout
     cleaned = loaded.read_json("clean", "--yes")
     assert cleaned["removed"]
     assert cleaned["freed_bytes"] > 10_000_000
