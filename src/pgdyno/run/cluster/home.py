@@ -26,7 +26,7 @@ from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.mounts import list_mounts, unmount_all
 from pgdyno.run.host.process import ServerUser
-from pgdyno.run.host.process_id import find_working_in, read_status
+from pgdyno.run.host.process_id import ProcessId, find_working_in, identify, is_running, read_status
 from pgdyno.run.host.session import end_session
 
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
@@ -36,6 +36,8 @@ _POOLER = "pgbouncer"
 _SLOT = "slot-"
 _SLOT_SOCKETS = "sock"
 _SCRIPTS = "scripts-"
+# Source: proc_pid_cwd(5), as for /proc/PID/exe.
+_REMOVED = " (deleted)"
 OTHER_HOME = "other-home"
 """The kind of a note that names a home in use beside its own."""
 _ROOTS_HOME = Path("/var/lib/pgdyno")
@@ -202,17 +204,21 @@ class Home:
         """
         named = frozenset(programs or (_PROGRAM,))
         found = [f"{name} (pid {pid})" for pid, name in self._find_processes(named)]
+        known: set[ProcessId] = set()
+
+        def find_left() -> list[int]:
+            # What outlives its postmaster may no longer be told from its command line.
+            known.update(one for pid, _ in self._find_processes(named) if (one := identify(pid)) is not None)
+            return [one.pid for one in known if is_running(one)]
+
         for sign in (signal.SIGQUIT, signal.SIGKILL):
-            pids = [pid for pid, _ in self._find_processes(named)]
-            if not pids:
-                break
-            for pid in pids:
+            for pid in find_left():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
                     # A process that a live round froze takes no other signal before it continues.
                     os.kill(pid, signal.SIGCONT)
             deadline = time.monotonic() + 10.0
-            while pids and time.monotonic() < deadline and any(True for _ in self._find_processes(named)):
+            while find_left() and time.monotonic() < deadline:
                 time.sleep(0.05)
         for data in self._data_folders():
             free_shared_memory(data, self.user)
@@ -272,21 +278,17 @@ class Home:
     def _find_processes(self, programs: Collection[str], *, is_alone: bool = False) -> Iterator[tuple[int, str]]:
         # Every PostgreSQL process changes to its data directory, and a pooler is started in the folder of its socket, which
         # identifies this home's processes without trusting recorded pids. A shell or an editor in that directory is left alone.
-        for pid, is_here in find_working_in(self.data if is_alone else self.work):
+        for pid, folder in find_working_in(self.data if is_alone else self.work):
             try:
+                # In another container the same path is another folder.
+                if folder and not folder.endswith(_REMOVED) and not Path(f"/proc/{pid}/cwd").samefile(folder):
+                    continue
                 facts = read_status(Path(f"/proc/{pid}"))
             except OSError:
                 continue
             uid, name = int(facts["Uid"].split()[0]), facts["Name"]
-            if name not in programs or (uid != self.user.uid and uid not in self._find_owners()):
-                continue
-            if is_here is None:
-                raise HostError(
-                    f"cannot tell whether {name} (pid {pid}) works in {self.work}",
-                    detail="this account may not see its folder",
-                    hint="end it if an earlier pgdyno has left it; a container shows it with the capability SYS_PTRACE",
-                )
-            yield pid, name
+            if name in programs and (uid == self.user.uid or uid in self._find_owners()):
+                yield pid, name
 
     def _find_owners(self) -> set[int]:
         """Return the accounts of the clusters here: a killed pgdyno may have run them as another one."""

@@ -30,6 +30,7 @@ from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LOAD_HBA_FILE, LoadAccess, find_listen_error
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.freezer import await_stop
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql, timeouts
@@ -222,12 +223,16 @@ class Server:
         """
         if (postmaster := self._process) is None:
             raise RuntimeError("the server is not running")
-        ended = frozenset(self.home.server_pids(is_alone=True))
         # `Popen.wait` with a limit looks 20 times a second, which would count as time without service.
-        with _opened_pid(postmaster.pid) as end:
+        with _opened_pid(postmaster.pid) as end, _stopped(postmaster) if is_crash else contextlib.nullcontext():
+            # One that stands still starts no further process, so that these are all.
+            ended = frozenset(self.home.server_pids(is_alone=True))
             told_s = monotonic_s()
             if is_crash:
-                ended = self._kill_all(ended)
+                # The postmaster goes first: it would tell the clients of a crash of another process.
+                for pid in sorted(ended | {postmaster.pid}, key=lambda pid: pid != postmaster.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             else:
                 postmaster.send_signal(signal.SIGINT)
             select.select([end], [], [], _STOP_PATIENCE_S)
@@ -236,17 +241,6 @@ class Server:
             raise StepFailedError(f"{self.name} did not end in order", detail=f"{how}{self.log_tail()}")
         self._process = None
         return told_s, ended
-
-    def _kill_all(self, pids: frozenset[int]) -> frozenset[int]:
-        killed: frozenset[int] = frozenset()
-        # The postmaster goes first: it would tell the clients of a crash of another process. It may have started one more before.
-        while new := pids - killed:
-            for pid in sorted(new, key=lambda pid: pid != self.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            killed |= new
-            pids = frozenset(self.home.server_pids(is_alone=True))
-        return killed
 
     @property
     def pid(self) -> int:
@@ -388,6 +382,18 @@ class Server:
         self._password_path.unlink(missing_ok=True)
         # A killed postmaster leaves backends that are ending, and all shared memory.
         self.home.end_servers()
+
+
+@contextlib.contextmanager
+def _stopped(running: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Have a process stand still for the length of a block, which may kill it."""
+    try:
+        running.send_signal(signal.SIGSTOP)
+        await_stop(running.pid)
+        yield
+    finally:
+        # Does nothing to one that is dead.
+        running.send_signal(signal.SIGCONT)
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ class Freezer:
             for pid in level:
                 self._stop(pid)
             for pid in level:
-                _await_stop(pid)
+                await_stop(pid)
             level = [child for pid in level for child in _read_children(pid)]
 
     def thaw(self) -> None:
@@ -84,7 +84,12 @@ def is_stopped(pid: int) -> bool:
     return _read_state(pid) in _STILL
 
 
-def _await_stop(pid: int) -> None:
+def await_stop(pid: int) -> None:
+    """Return once a process that was told to stop stands still.
+
+    Raises:
+        StepFailedError: It does not stop.
+    """
     if is_stopped(pid):
         return
     deadline_s = monotonic_s() + _PATIENCE_S

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -13,8 +15,8 @@ from pgdyno.errors import HostError
 from pgdyno.run.host.process import ServerUser, call_as
 
 _Result = TypeVar("_Result")
-# Source: proc_pid_cwd(5), as for /proc/PID/exe.
-_REMOVED = " (deleted)"
+# What pgdyno starts in its clusters, by the names of /proc/PID/comm.
+_SERVERS = frozenset({"postgres", "pgbouncer", "initdb", "sh"})
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +64,8 @@ def read_place() -> tuple[str, str]:
 def look_at(pid: int, look: Callable[[Path], _Result]) -> _Result:
     """Call a function on a process's folder below /proc, if need be once more as the account of that process.
 
-    Root in a container mostly lacks CAP_SYS_PTRACE, which alone opens what the processes of other accounts have open.
+    Root in a container mostly lacks CAP_SYS_PTRACE, which alone opens what the processes of other accounts have open. All
+    threads have the other account's rights meanwhile: look at few processes, and not while other threads work.
 
     Raises:
         OSError: The process has ended, or neither account may see that of it.
@@ -74,7 +77,7 @@ def look_at(pid: int, look: Callable[[Path], _Result]) -> _Result:
         facts = read_status(folder)
         # Source: proc_pid_status(5): the real, the effective, the saved and the file system's.
         uid, gid = (int(facts[name].split()[1]) for name in ("Uid", "Gid"))
-        if os.geteuid() != 0 or uid == 0:
+        if os.geteuid() != 0 or uid == 0 or threading.current_thread() is not threading.main_thread():
             raise
         return call_as(ServerUser(name=str(uid), uid=uid, gid=gid), lambda: look(folder))
 
@@ -89,33 +92,54 @@ def read_status(folder: Path) -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
 
 
-def find_working_in(folder: Path) -> Iterator[tuple[int, bool | None]]:
-    """Yield the pid of each process that works in a folder or below it, and of each of which that cannot be told.
+def find_working_in(folder: Path) -> Iterator[tuple[int, str]]:
+    """Yield the pid of each process that works in a folder or below it, with its current folder, as far as this account sees.
 
-    Yields:
-        The pid and True, or None where this account may not see where the process works.
+    Of PostgreSQL and PgBouncer it also yields those whose folder is closed to this account, if their command lines name
+    the folder; the path is then empty.
     """
     inside = f"{folder.resolve()}/"
+    told: dict[int, bool] = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
         try:
-            if look_at(int(pid), lambda process: _works_in(process, inside)):
-                yield int(pid), True
+            current = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the same
         except PermissionError:
-            yield int(pid), None
+            if _is_told(int(pid), (inside, f"{folder}/"), told) and _sees_same_files(pid):
+                yield int(pid), ""
         except OSError:
-            # It has ended.
             continue
+        else:
+            if f"{current}/".startswith(inside):
+                yield int(pid), current
 
 
-def _works_in(process: Path, inside: str) -> bool:
-    current = os.readlink(f"{process}/cwd")  # noqa: PTH115 - a Path takes longer than the look
-    if not f"{current}/".startswith(inside):
-        return False
-    try:
-        # In another container the same path is another folder.
-        return current.endswith(_REMOVED) or (process / "cwd").samefile(current)
-    except FileNotFoundError:
-        return False
+def _is_told(pid: int, inside: tuple[str, ...], told: dict[int, bool]) -> bool:
+    """Return whether a process, or the server or initdb that started it, has a path in a folder as an argument.
+
+    The processes of a server show what they do as their command lines; their postmaster shows its own.
+
+    Args:
+        pid: The process.
+        inside: The folder, by each of its paths.
+        told: The answers so far, by pid; this one is added.
+    """
+    if pid not in told:
+        process = Path("/proc", str(pid))
+        told[pid] = False
+        with contextlib.suppress(OSError):
+            if (process / "comm").read_text(encoding="utf-8", errors="replace").strip() in _SERVERS:
+                words = os.fsdecode((process / "cmdline").read_bytes()).split("\0")
+                told[pid] = any(f"{word.removeprefix('--pgdata=')}/".startswith(inside) for word in words) or _is_told(
+                    int(read_status(process)["PPid"]), inside, told
+                )
+    return told[pid]
+
+
+def _sees_same_files(pid: str) -> bool:
+    # In another container the same path is another folder.
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/mountinfo").read_bytes() == Path("/proc/self/mountinfo").read_bytes()
+    return False
 
 
 def _read_start_ticks(pid: int) -> int | None:

@@ -93,10 +93,9 @@ def undo_left_emulations() -> tuple[Undo, ...]:
 
 def _thaw(folder: Path) -> None:
     """Let what works in a folder go on: servers that a live round froze then take the signal that waits for them, and end."""
-    for pid, is_there in find_working_in(folder):
-        if is_there:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGCONT)
+    for pid, _ in find_working_in(folder):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _read_notes() -> Iterator[EmulationNote]:
