@@ -39,6 +39,11 @@ from tests.sysctls import (
 pytestmark = needs_proc_sys
 
 
+def refuse_look(_pid: int, _look: object) -> str:
+    """Look at a process as an account that may not."""
+    raise PermissionError
+
+
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal")
@@ -562,7 +567,9 @@ while True:
         assert read_sysctl(SETTING) == "100"
         assert journal.read() == ()
 
-    def test_a_network_that_is_gone_and_one_that_is_not(self, journal: Journal) -> None:
+    def test_a_network_that_is_gone_and_one_that_is_not(
+        self, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         here = read_sysctl(SETTING)
         with own_network():
             leave_changed(journal, {SETTING: "100"})
@@ -574,6 +581,9 @@ while True:
                     somebody.kill()
         with own_network():
             assert find_namespace(SETTING) != there
+            with monkeypatch.context() as patch:
+                patch.setattr(sysctl, "look_at", refuse_look)
+                assert outcomes(journal) == {SETTING: "failed"}
             assert outcomes(journal) == {SETTING: "gone"}
         assert journal.read() == ()
         assert read_sysctl(SETTING) == here

@@ -79,7 +79,11 @@ def _settle_unseen(change: Change, *, is_lasting: bool) -> Undo | None:
     if is_earlier_boot and not (is_lasting and (not _is_sysfs(change) or sysfs.is_same_after_boot(change.what))):
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="a reboot has undone it")
     if not is_earlier_boot and not _is_sysfs(change) and change.namespace != kernel_file.find_namespace(change.what):
-        if change.namespace is not None and namespace_exists(change.namespace):
+        exists = False if change.namespace is None else namespace_exists(change.namespace)
+        if exists is None:
+            reason = f"this account may not see whether its namespace {change.namespace} is gone"
+            return Undo(change=change, outcome=UndoOutcome.FAILED, reason=reason)
+        if exists:
             reason = f"it belongs to the namespace {change.namespace}: run `pgdyno restore` in there"
             return Undo(change=change, outcome=UndoOutcome.FAILED, reason=reason)
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="its namespace is gone")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pgdyno.errors import HostError, RefusedValueError, ShortPoolError, SpecError, did_you_mean
 from pgdyno.run.change.pseudo_file import write_value
+from pgdyno.run.host.process_id import look_at
 from pgdyno.run.host.tree import swap_dots
 
 _ROOT = Path("/proc/sys")
@@ -191,15 +192,23 @@ def find_namespace(name: str) -> str | None:
     return None if kind is None else str(Path(f"/proc/thread-self/ns/{kind}").readlink())
 
 
-def namespace_exists(namespace: str) -> bool:
-    """Return whether a process lives in a namespace, or a mount keeps it."""
+def namespace_exists(namespace: str) -> bool | None:
+    """Return whether a process lives in a namespace, or a mount keeps it; None: this account may not see all processes."""
     kind = namespace.split(":", maxsplit=1)[0]
-    for process in Path("/proc").iterdir():
-        # Processes may end during the loop.
-        with contextlib.suppress(OSError):
-            if process.name.isdigit() and str((process / "ns" / kind).readlink()) == namespace:
+    if f" {namespace} ".encode() in Path("/proc/self/mountinfo").read_bytes():
+        return True
+    are_all_seen = True
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - names are all that is needed
+        try:
+            if look_at(int(name), lambda process: str((process / "ns" / kind).readlink())) == namespace:
                 return True
-    return f" {namespace} ".encode() in Path("/proc/self/mountinfo").read_bytes()
+        except PermissionError:
+            # The first process of a container may not be seen by any other: what it started lives where it does.
+            are_all_seen = are_all_seen and name == "1"
+        except OSError:
+            # It has ended.
+            continue
+    return False if are_all_seen else None
 
 
 def _path(name: str) -> Path:
