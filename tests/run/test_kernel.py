@@ -350,8 +350,10 @@ class TestChangeAndUndo:
         assert read_sysctl(SETTING) == before
         assert [undo.found_value for undo in kernel.undone] == ["200"]
         assert journal.read() == ()
-        with pytest.raises(HostError, match="put back already"):
-            kernel.switch({SETTING: "200"})
+        for late_change in (kernel.switch, kernel.hold):
+            with pytest.raises(HostError, match="put back already"):
+                late_change({SETTING: "200"})
+        assert journal.read() == ()
         assert read_sysctl(SETTING) == before
 
     def test_what_could_not_be_put_back_is_tried_again_and_its_first_value_is_kept(
@@ -388,6 +390,39 @@ class TestChangeAndUndo:
         assert read_sysctl(SETTING) == before
         assert journal.read() == ()
         assert undo_own(journal) == ()
+
+    def test_what_stays_in_a_journal_that_cannot_be_written_is_taken_over(
+        self, network: None, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = read_sysctl(SETTING)
+
+        def refuse(*_: object) -> None:
+            raise HostError("cannot write the journal")
+
+        for value in ("100", "200"):
+            with (
+                monkeypatch.context() as patch,
+                pytest.raises(HostError, match="cannot write"),
+                changed_sysctls({SETTING: value}, journal=journal),
+            ):
+                patch.setattr(Journal, "drop", refuse)
+            assert read_sysctl(SETTING) == before
+        assert [undo.outcome for undo in undo_own(journal)] == [UndoOutcome.UNNEEDED]
+        assert journal.read() == ()
+        assert undo_own(journal) == ()
+
+    def test_a_journal_that_cannot_be_read_does_not_hide_what_ended_a_study(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse() -> None:
+            raise HostError("the journal is damaged")
+
+        monkeypatch.setattr("pgdyno.conduct.machine.undo_own", refuse)
+        said: list[str] = []
+        _put_back(SimpleNamespace(say=said.append))  # type: ignore[arg-type] - what of it is used
+        assert said == [
+            "a trial has left kernel settings changed: the journal is damaged; `pgdyno restore` tries again"
+        ]
 
     @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
     def test_after_errors(self, network: None, journal: Journal, error: type[BaseException]) -> None:
@@ -633,4 +668,7 @@ def test_checking_changes_nothing_and_returns_what_the_kernel_would_show(network
     for value in (" 100 ", "0x64", "0144"):
         assert check_sysctls({"net/core/somaxconn": value}) == {SETTING: "100"}
     assert check_sysctls({VECTOR: "0x10\t020 "}) == {VECTOR: "16 16"}
+    mask = "net.core.flow_limit_cpu_bitmap"
+    if sysctl.is_there(mask):
+        assert check_sysctls({mask: "010"}) == {mask: "010"}
     assert read_sysctl(SETTING) == before

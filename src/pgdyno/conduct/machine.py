@@ -276,8 +276,16 @@ def _clean_up(home: Home, ui: Ui) -> None:
 
 
 def _put_back(ui: Ui) -> None:
-    """Put back what a trial could not, and say what stays changed."""
-    for undo in undo_own():
+    """Put back what a trial could not, and say what stays changed.
+
+    What ended the study, such as Ctrl-C, stays its end.
+    """
+    try:
+        undone = undo_own()
+    except HostError as error:
+        ui.say(f"a trial has left kernel settings changed: {error.reason}; `pgdyno restore` tries again")
+        return
+    for undo in undone:
         again = "; `pgdyno restore` tries again" if undo.outcome is UndoOutcome.FAILED else ""
         ui.say(f"a trial had left {undo.change.what} changed: {describe_undo(undo)}{again}")
 

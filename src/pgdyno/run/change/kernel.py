@@ -30,7 +30,7 @@ from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process_id import is_running, read_boot_id
 
 _not_back: set[Change] = set()
-"""What this process could not put back; it is still in the journal."""
+"""What this process left in the journal: what it could not put back, or could not remove from there."""
 
 
 class KernelSettings:
@@ -52,7 +52,8 @@ class KernelSettings:
 
         Raises:
             SpecError: As for `check_sysctls`.
-            HostError: As for `check_sysctls`; or another pgdyno holds one of them, or the journal cannot be written.
+            HostError: As for `check_sysctls`; or another pgdyno holds one of them, the journal cannot be written, or the
+                settings are put back already.
         """
         with self._guard:
             self._hold(kernel_file.check_values(values))
@@ -64,12 +65,10 @@ class KernelSettings:
 
         Raises:
             SpecError: A name or a value is refused.
-            HostError: As for `hold`; or the kernel took a value differently, another program changes one of them,
-                too, or they are put back already.
+            HostError: As for `hold`; or the kernel took a value differently, or another program changes one of them,
+                too.
         """
         with self._guard:
-            if self._is_over:
-                raise HostError("the kernel settings are put back already")
             self._switch(values)
 
     def _switch(self, values: Mapping[str, str]) -> None:
@@ -128,10 +127,13 @@ class KernelSettings:
             for undo in self.undone:
                 LOG.info("kernel setting %s: %s %s", undo.change.what, undo.outcome.value, undo.reason)
             failed = [undo for undo in self.undone if undo.outcome is UndoOutcome.FAILED]
-            _not_back.update(self._changes[undo.change.what] for undo in failed)
+            _not_back.update(self._changes.values())
             self._changes, self._current = {}, {}
-            self._journal.drop(undo.change for undo in self.undone if undo.outcome is not UndoOutcome.FAILED)
-            _release(self._locks, self.undone)
+            try:
+                self._journal.drop(undo.change for undo in self.undone if undo.outcome is not UndoOutcome.FAILED)
+                _not_back.difference_update(undo.change for undo in self.undone if undo not in failed)
+            finally:
+                _release(self._locks, self.undone)
         if failed:
             raise HostError(
                 "kernel settings could not be put back",
@@ -140,6 +142,8 @@ class KernelSettings:
             )
 
     def _hold(self, wanted: Mapping[str, str]) -> None:
+        if self._is_over:
+            raise HostError("the kernel settings are put back already")
         takes: dict[str, str | None] = dict(with_partners(wanted))
         # What a new scheduler resets is put back with it.
         takes |= {reset: None for name in wanted for reset in sysfs.reset_with(name) if reset not in wanted}

@@ -96,7 +96,7 @@ def is_own_value(change: Change, value: str) -> bool:
     """Return whether a value is one that a setting had or was given by pgdyno, or that such a change leads to."""
     # A change of scheduler resets these settings to values that pgdyno did not choose.
     # An earlier pgdyno noted hexadecimal numbers as they were given.
-    own = {given for one in own_values(change) for given in (one, as_decimal(one))}
+    own = {given for one in own_values(change) for given in (one, as_decimal(change.what, one))}
     if value in own or (_is_sysfs(change) and not change.new_values):
         return True
     if change.what.rpartition("/")[2] not in _REACHED_BY_STEPS:

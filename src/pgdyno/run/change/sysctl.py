@@ -41,6 +41,8 @@ _CHANGES_OTHERS = re.compile(r"net\.ipv[46]\.(ip_forward$|conf\.(all|default)\.|
 # The kernel also takes hexadecimal and octal numbers. Source: the kernel's kernel/sysctl.c, proc_get_long().
 _NUMBERS = re.compile(r"-?(0x[0-9a-fA-F]+|[0-9]+)(\s+-?(0x[0-9a-fA-F]+|[0-9]+))*")
 _HEX, _OCTAL = re.compile(r"0x[0-9a-fA-F]+"), re.compile(r"0[0-7]+")
+# Masks of CPUs are hexadecimal without 0x. Source: Linux, net/core/sysctl_net_core.c.
+_MASKS = frozenset({"net.core.flow_limit_cpu_bitmap", "net.core.rps_default_mask"})
 # Source: namespaces(7) and the manual pages it names.
 _NAMESPACES = (
     (re.compile(r"net\."), "net"),
@@ -83,11 +85,11 @@ def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
     for name, value in wanted.items():
         _check_undoable(name)
         _check_writable(name)
-        if _NUMBERS.fullmatch(now := read_value(name)):
+        if name not in _MASKS and _NUMBERS.fullmatch(now := read_value(name)):
             if not _NUMBERS.fullmatch(value):
                 detail = f"it is {now} now"
                 raise SpecError(f"{name} cannot be {value or 'empty'}", detail=detail, hint="it takes a number")
-            wanted[name] = as_decimal(value)
+            wanted[name] = value if "x" in now else as_decimal(name, value)
         partner = PARTNERS.get(name)
         if partner in wanted:
             raise SpecError(
@@ -98,9 +100,9 @@ def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
     return wanted
 
 
-def as_decimal(value: str) -> str:
+def as_decimal(name: str, value: str) -> str:
     """Return a value as the kernel shows it, which takes hexadecimal and octal numbers and shows decimal ones."""
-    return " ".join(map(_show, value.split()))
+    return value if name in _MASKS else " ".join(map(_show, value.split()))
 
 
 def _show(word: str) -> str:
