@@ -14,7 +14,7 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.wal_home import check_wal_home, open_wal_home
+from pgdyno.run.cluster.wal_home import check_wal_home, find_note, open_wal_home, write_note
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.own_server import OwnServer
 from pgdyno.spec.study import CacheState, DataSpec
@@ -125,9 +125,9 @@ def test_what_a_killed_run_has_left_goes_with_the_next_in_the_home() -> None:
         other = folder / "other"
         other.mkdir()
         with open_wal_home(wal, home=other, user=find_server_user()) as used:
-            (used / "in use").touch()
+            (used / "slot-1").mkdir()
             with open_home(home, find_server_user()):
-                assert (used / "in use").exists()
+                assert (used / "slot-1").exists()
         assert list(wal.iterdir()) == []
         subprocess.run([sys.executable, "-c", program, str(home), str(wal)], check=False)
         with open_home(home, find_server_user()):
@@ -184,21 +184,37 @@ def test_a_folder_that_is_closed_to_the_account() -> None:
         assert list(wal.iterdir()) == []
 
 
-def test_a_folder_of_the_users_with_the_name_of_pgdynos_own_is_kept() -> None:
+@pytest.mark.parametrize("left", [(), ("pg_wal",), ("slot-12",), ("pg_wal", "slot-0")])
+def test_what_a_pgdyno_of_another_home_has_left_is_removed(left: tuple[str, ...]) -> None:
+    with reachable_folder() as folder:
+        wal = folder / "wal"
+        for name in left:
+            (wal / "pgdyno-wal" / name / "archive_status").mkdir(parents=True)
+        (wal / "pgdyno-wal").mkdir(parents=True, exist_ok=True)
+        with open_home(folder / "home", find_server_user(), wal_home=wal) as home:
+            assert home.wal is not None
+            assert list(home.wal.parent.iterdir()) == []
+        assert list(wal.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", [("thesis.txt",), ("pg_wal", "slot-a")])
+def test_a_folder_of_the_users_with_the_name_of_pgdynos_own_is_kept(names: tuple[str, ...]) -> None:
     with reachable_folder() as folder:
         wal, home = folder / "wal", folder / "home"
-        kept = wal / "pgdyno-wal" / "thesis.txt"
-        kept.parent.mkdir(parents=True)
-        with open_home(home, find_server_user(), wal_home=wal):
-            assert not kept.exists(), "it was empty"
-        kept.parent.mkdir()
-        kept.write_text("years of work")
-        refused = pytest.raises(HostError, match="pgdyno-wal is not pgdyno's own")
-        with refused as caught, open_home(home, find_server_user(), wal_home=wal):
+        for name in names:
+            (wal / "pgdyno-wal" / name).mkdir(parents=True)
+        with (
+            pytest.raises(HostError, match=f"pgdyno-wal is not pgdyno's own: it has {names[-1]}") as caught,
+            open_home(home, find_server_user(), wal_home=wal),
+        ):
             pass
         assert "--wal-home" in caught.value.hint
-        assert kept.read_text() == "years of work"
-        assert [path.name for path in wal.iterdir()] == ["pgdyno-wal"]
         assert not [*home.glob("wal-home*")]
+        # A killed pgdyno of this home has used the disk before.
+        write_note(find_note(home, "wal-home", wal), wal)
         with open_home(home, find_server_user()):
-            assert kept.exists()
+            pass
+        with pytest.raises(HostError, match="not pgdyno's own"), open_home(home, find_server_user(), wal_home=wal):
+            pass
+        assert [path.name for path in wal.iterdir()] == ["pgdyno-wal"]
+        assert sorted(path.name for path in (wal / "pgdyno-wal").iterdir()) == sorted(names)

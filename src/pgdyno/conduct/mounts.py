@@ -11,11 +11,11 @@ from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.variants import list_specs
 from pgdyno.run.change.mount_option import find_folder, is_barrier, is_known
 from pgdyno.run.cluster.home_mark import is_made_in_home
-from pgdyno.run.cluster.wal_home import WAL_LOCK, WAL_MARK
+from pgdyno.run.cluster.wal_home import WAL_LOCK
 from pgdyno.run.host.facts import read_mount_words
 from pgdyno.spec.study import Study
 
-_HARMLESS = frozenset({"lost+found", WAL_LOCK, WAL_MARK})
+_HARMLESS = frozenset({"lost+found", WAL_LOCK})
 _MOST_NAMED = 5
 
 

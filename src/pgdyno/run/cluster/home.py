@@ -21,7 +21,7 @@ from pgdyno.plan.places import Place
 from pgdyno.run.cluster.home_mark import mark_home
 from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.cluster.shared_memory import free_shared_memory
-from pgdyno.run.cluster.wal_home import WAL_FOLDER, open_wal_home, read_notes, remove_left_wal
+from pgdyno.run.cluster.wal_home import SLOT, WAL_FOLDER, open_wal_home, read_notes, remove_left_wal
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.mounts import list_mounts, unmount_all
@@ -33,7 +33,6 @@ from pgdyno.run.host.session import end_session
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
 _POOLER = "pgbouncer"
-_SLOT = "slot-"
 _SLOT_SOCKETS = "sock"
 _SCRIPTS = "scripts-"
 # Source: proc_pid_cwd(5), as for /proc/PID/exe.
@@ -62,9 +61,7 @@ class Home:
         self.work = root / "work" if work is None else work
         self.data = self.work / "data"
         # A slot's lie no deeper than the home's own: a slot is made once the data are loaded, too late to find its path too long.
-        self.sockets = (
-            self.work / "sockets" if work is None else work.with_name(work.name.replace(_SLOT, _SLOT_SOCKETS))
-        )
+        self.sockets = self.work / "sockets" if work is None else work.with_name(work.name.replace(SLOT, _SLOT_SOCKETS))
         # Beside the folder of the server's account, whose links root must not follow.
         self.scripts = root / f"{_SCRIPTS}{self.work.name}"
         self.wal = wal
@@ -141,7 +138,7 @@ class Home:
         Raises:
             HostError: As for `prepare`.
         """
-        name = f"{_SLOT}{number}"
+        name = f"{SLOT}{number}"
         wal = None if self.wal is None else self.wal.with_name(name)
         slot = Home(self.root, self.user, work=self.work / name, wal=wal)
         slot.prepare()
@@ -266,7 +263,7 @@ class Home:
                 os.close(folder)
 
     def _slot_folders(self) -> list[Path]:
-        return list(self.work.glob(f"{_SLOT}*"))
+        return list(self.work.glob(f"{SLOT}*"))
 
     def _script_folders(self) -> list[Path]:
         return list(self.root.glob(f"{_SCRIPTS}*"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,9 +25,10 @@ WAL_FOLDER = "pg_wal"
 """The folder of a cluster that holds its WAL."""
 WAL_LOCK = "pgdyno-wal.lock"
 """The file that a WAL home is locked by."""
-WAL_MARK = ".pgdyno-wal"
-"""The file that tells pgdyno's own folder in a WAL home from one of the user's."""
+SLOT = "slot-"
+"""What the name of a slot's folder begins with; its number follows."""
 _FOLDER = "pgdyno-wal"
+_OWN = re.compile(rf"{WAL_FOLDER}|{SLOT}\d+")
 _NOTE = "wal-home"
 
 
@@ -48,12 +50,10 @@ def open_wal_home(root: Path, *, home: Path, user: ServerUser) -> Iterator[Path]
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(_locked(root))
-            _check_own(folder, note)
             _remove(folder)
             write_note(note, root)
             stack.callback(_clear, folder, note)
             folder.mkdir(mode=0o700)
-            (folder / WAL_MARK).touch(exist_ok=False)
             if not user.is_self:
                 os.chown(folder, user.uid, user.gid)
         except OSError as exc:
@@ -144,23 +144,26 @@ def _is_still_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _check_own(folder: Path, note: Path) -> None:
-    # What has neither was made by a user, or a pgdyno was killed before anything was in it.
-    if os.path.lexists(folder) and not note.exists() and not (folder / WAL_MARK).exists() and os.listdir(folder):  # noqa: PTH208
+def _remove(folder: Path) -> None:
+    """Remove pgdyno's folder if it is there.
+
+    Raises:
+        HostError: It has something that pgdyno does not make, so that it is the user's; nothing of it is removed.
+    """
+    if not os.path.lexists(folder):
+        return
+    others = sorted(path.name for path in folder.iterdir() if not _OWN.fullmatch(path.name))
+    if others:
         raise HostError(
-            f"{folder} is not pgdyno's own",
+            f"{folder} is not pgdyno's own: it has {others[0]}",
             detail="pgdyno would remove it, and keeps its own WAL under that name",
             hint="give it another name, or choose another folder with --wal-home",
         )
-
-
-def _remove(folder: Path) -> None:
-    if os.path.lexists(folder):
-        shutil.rmtree(folder)
+    shutil.rmtree(folder)
 
 
 def _clear(folder: Path, note: Path) -> None:
     # What cannot be removed now is left to the next pgdyno, which the note tells.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, HostError):
         _remove(folder)
         note.unlink(missing_ok=True)
