@@ -200,7 +200,15 @@ def test_old_kernels_with_fewer_fields_leave_what_they_lack_absent(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("device", "flushes", "rate"), [("dm-0", 0, None), ("dm-1", 5, 4.0), ("md127", 0, None), ("sda", 0, 0.0)]
+    ("device", "flushes", "rate"),
+    [
+        ("dm-0", 0, None),
+        ("dm-1", 5, 4.0),
+        ("md127", 0, None),
+        ("bcache0", 0, None),
+        ("drbd1", 0, None),
+        ("sda", 0, 0.0),
+    ],
 )
 def test_flushes_that_are_not_counted_are_absent(tmp_path: Path, device: str, flushes: int, rate: float | None) -> None:
     rows = [[1] * 15 + [min(1, flushes), 0], [2] * 15 + [flushes, 0]]

@@ -285,9 +285,9 @@ def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
 
 
 def counts_no_flushes(device: str) -> bool:
-    """Return whether a block device may be one of those whose flushes the kernel does not count: LVM's and RAIDs."""
+    """Return whether a block device may be one of those whose flushes the kernel does not count, such as RAIDs."""
     # Source: Linux, block/blk-flush.c, blk_account_io_flush(), which counts requests; these devices pass bios on.
-    return device.startswith(("dm-", "md"))
+    return device.startswith(("dm-", "md", "bcache", "drbd"))
 
 
 def _disk_fields(samples: OsSamples) -> tuple[str, ...]:
