@@ -254,7 +254,9 @@ def test_cpus_that_a_container_numbers_anew(tmp_path: Path) -> None:
     ticks = {"cpu0": [[0] * 10, [80, 0, 0, 20, *[0] * 6]], "cpu1": [[0] * 10, [0, 0, 0, 100, *[0] * 6]]}
     samples = write(tmp_path, [0.0, 1.0], **ticks)
     assert series.cpu_busy(with_cpus(samples, 4, 5)).values == pytest.approx([0.4])
-    unknown = with_cpus(samples, 1, 4, 5)
+    # With a quota of two CPUs on four.
+    assert series.cpu_busy(with_cpus(samples, 0, 1, 2, 3)).values == pytest.approx([0.4])
+    unknown = with_cpus(samples, 4)
     assert series.list_cpus(unknown) == ()
     said = {one.absent for one in (*series.cpu_shares(unknown), series.cpu_busy(unknown), series.busiest_core(unknown))}
     assert said == {"/proc/stat does not tell which CPUs the study may use"}

@@ -47,7 +47,7 @@ def test_without_a_limit_all_cpus_count() -> None:
     assert before_s <= counts["cpu_s"] <= read_work_s("cpu")
 
 
-@pytest.mark.parametrize(("usable", "cpu_s"), [({4, 5}, 14.0), ({1}, 4.0), ({1, 4, 5}, None), ({4}, None)])
+@pytest.mark.parametrize(("usable", "cpu_s"), [({4, 5}, 14.0), ({1}, 4.0), ({0, 1, 2, 3}, 14.0), ({4}, None)])
 def test_cpus_that_a_container_numbers_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: set[int], cpu_s: float | None
 ) -> None:

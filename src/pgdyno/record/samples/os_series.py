@@ -6,7 +6,7 @@ The rules of `series.py` apply.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 import numpy as np
@@ -27,11 +27,19 @@ _PROGRAMS = ("user", "nice", "system")
 def list_cpus(samples: OsSamples) -> tuple[str, ...]:
     """Return the CPUs that the study may use, as `cpu0`; load on other CPUs does not affect it. Empty if they cannot be told."""
     seen = _list_sources(samples, "cpu", "user")
-    usable = {f"cpu{number}" for number in samples.header.cpus} if samples.header else set()
-    # A container's own CPUs may be numbered from 0 in /proc/stat, and nowhere else. Source: lxcfs(1).
-    if not usable or (not usable <= set(seen) and len(seen) == len(usable)):
-        return seen
-    return tuple(cpu for cpu in seen if cpu in usable) if usable <= set(seen) else ()
+    usable = samples.header.cpus if samples.header else ()
+    return choose_cpus(seen, usable) if usable else seen
+
+
+def choose_cpus(listed: Collection[str], usable: Collection[int]) -> tuple[str, ...]:
+    """Return those CPUs of /proc/stat that have the numbers of usable ones; empty if they cannot be told."""
+    wanted = {f"cpu{number}" for number in usable}
+    if wanted <= set(listed):
+        return tuple(cpu for cpu in listed if cpu in wanted)
+    # A container's own CPUs may be numbered from 0 in /proc/stat, and nowhere else. With a quota they may be as many as that
+    # allows, but threads may run on all of the machine's. Source: lxcfs(1), --enable-cfs.
+    is_from_0 = set(listed) == {f"cpu{number}" for number in range(len(listed))}
+    return tuple(listed) if is_from_0 and len(listed) <= len(usable) else ()
 
 
 def list_disks(samples: OsSamples) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pgdyno.record.samples.os_series import counts_no_flushes
+from pgdyno.record.samples.os_series import choose_cpus, counts_no_flushes
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.postgres import sql
 
@@ -73,12 +73,10 @@ def _read_cpu_s(cpus: set[int]) -> float | None:
     """Read the CPU seconds of the CPUs that the study may use; None if their lines cannot be told."""
     lines = Path("/proc/stat").read_text(encoding="ascii").partition("\nintr")[0].splitlines()
     whole, *each = [line.split() for line in lines]
-    own = [line for line in each if int(line[0].removeprefix("cpu")) in cpus]
-    if len(own) < len(cpus):
-        # A container's own CPUs may be numbered from 0 here, and nowhere else. Source: lxcfs(1), proc/stat.
-        if len(each) != len(cpus):
-            return None
-        own = each
+    by_name = {line[0]: line for line in each}
+    own = [by_name[name] for name in choose_cpus(by_name, cpus)]
+    if not own:
+        return None
     # The kernel cuts ticks off for each line: one line for all CPUs is more exact.
     return sum(map(_count_work, own if len(own) < len(each) else [whole])) / _TICKS_PER_S
 
