@@ -161,6 +161,16 @@ def test_backends_are_counted_without_the_samplers_own(tmp_path: Path) -> None:
     assert queueing.values.tolist() == pytest.approx([4.0, 0.1])
 
 
+def test_backends_whose_times_the_kernel_does_not_count_are_absent(tmp_path: Path) -> None:
+    seen = write(tmp_path, [0.0, 1.0])
+    names = [
+        f"{source}/{kind}_ns" for source in ("backends.server", "thread.sampler_backend.7") for kind in ("run", "wait")
+    ]
+    frame = seen.frame.with_columns([pl.Series(name, [0, 0]) for name in names])
+    uncounted = series.backends_on_cpu(msgspec.structs.replace(seen, frame=frame))
+    assert {one.absent for one in uncounted} == {"this kernel does not count how long threads run"}
+
+
 def test_backends_of_a_record_of_before_were_not_followed(samples: OsSamples) -> None:
     assert {one.absent for one in series.backends_on_cpu(samples)} == {"no server's backends were followed as server"}
     assert all(np.isnan(waited).all() for _, waited in series.busy_threads(samples).values())

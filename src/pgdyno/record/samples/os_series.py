@@ -22,6 +22,7 @@ _KB = 1024
 CPU_KINDS = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 _NOT_BUSY = ("iowait", "steal", "idle")
 _PROGRAMS = ("user", "nice", "system")
+_UNCOUNTED = "this kernel does not count how long threads run"
 
 
 def list_cpus(samples: OsSamples) -> tuple[str, ...]:
@@ -109,7 +110,7 @@ def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
     if not shares:
         return absent_series("load_generator_thread_ratio", label, f"no process was followed as {label}")
     if not _are_threads_counted(samples, label):
-        return absent_series("load_generator_thread_ratio", label, "this kernel does not count how long threads run")
+        return absent_series("load_generator_thread_ratio", label, _UNCOUNTED)
     return _os_rate(samples, "load_generator_thread_ratio", label, np.fmax.reduce(shares))
 
 
@@ -151,11 +152,15 @@ def backends_on_cpu(samples: OsSamples) -> tuple[Sampled, Sampled]:
         "backends_running_count": "backends.server/run_ns",
         "backends_queueing_count": "backends.server/wait_ns",
     }
+    own = list(busy_threads(samples, "sampler_backend").values())
+    reason = None
     if not set(columns.values()) <= set(samples.frame.columns):
         reason = "no server's backends were followed as server"
+    elif own and not _are_threads_counted(samples, "sampler_backend"):
+        reason = _UNCOUNTED
+    if reason:
         running, queueing = (absent_series(metric, "server", reason) for metric in columns)
         return running, queueing
-    own = list(busy_threads(samples, "sampler_backend").values())
     _, steps_s = _os_intervals(samples)
     running, queueing = (
         _os_rate(
