@@ -177,6 +177,11 @@ def test_what_a_command_has_mounted_is_unmounted_and_not_emptied() -> None:
             home.data.mkdir()
             subprocess.run(["mount", "--bind", str(kept), str(home.data)], check=True)
             assert list_mounts(home.work) == [home.data]
+        # As a killed pgdyno leaves it, or the user made it.
+        home.data.mkdir()
+        subprocess.run(["mount", "--bind", str(kept), str(home.data)], check=True)
+        with open_home(folder / "home", find_server_user()) as home:
+            assert home.left_overs == [f"the mount at {home.data}"]
         assert (kept / "data").read_text() == "of the user"
         assert list_mounts(folder) == []
         assert not home.data.exists()

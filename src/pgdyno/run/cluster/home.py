@@ -73,7 +73,7 @@ class Home:
         self.places: Mapping[Place, Home] = {}
         """Where the clusters of a study's variants lie, if not all lie in one place; this home is that of the reference."""
         self.left_overs: list[str] = []
-        """Processes that an earlier pgdyno had left running here, and that were stopped when this one began."""
+        """Processes that ran here when this pgdyno began, and were stopped, and mounts, which were unmounted."""
 
     def prepare(self) -> None:
         """Create the folders; those of the server belong to the server's user and are closed to others.
@@ -161,14 +161,14 @@ class Home:
         """Stop every process of this home's clusters, free their shared memory, and remove the clusters, their sockets and scripts.
 
         Returns:
-            A description of each process that was stopped, for the report.
+            A description of each process that was stopped, and of each mount that was unmounted, for the report.
 
         Raises:
             HostError: What a restore command has left here cannot be ended, or not be unmounted.
         """
         found = self.end_servers(_POOLER, _PROGRAM)
         end_session(self.restore_session)
-        unmount_all(self.work)
+        found += [f"the mount at {place}" for place in unmount_all(self.work)]
         self.clear_data()
         sockets = self.work.glob(f"{_SLOT_SOCKETS}[0-9]*")
         for folder in (self.own_wal, *self._slot_folders(), *sockets, *self._script_folders()):

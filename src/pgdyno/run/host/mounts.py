@@ -17,13 +17,14 @@ def list_mounts(folder: Path) -> list[Path]:
     return [place for place in reversed(places) if place.is_relative_to(resolved)]
 
 
-def unmount_all(folder: Path) -> None:
-    """Unmount everything that is mounted in a folder, or on it.
+def unmount_all(folder: Path) -> list[Path]:
+    """Unmount everything that is mounted in a folder, or on it, and return where that was.
 
     Raises:
         HostError: Something stays mounted.
     """
-    for place in list_mounts(folder):
+    places = list_mounts(folder)
+    for place in places:
         done = THIS_HOST.run(["umount", "--", str(place)])
         if done.exit_code != 0:
             raise HostError(
@@ -31,3 +32,4 @@ def unmount_all(folder: Path) -> None:
                 detail=done.stderr.strip(),
                 hint="a restore command has mounted it: unmount it by hand, as root",
             )
+    return places
