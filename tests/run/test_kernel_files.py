@@ -180,6 +180,11 @@ def test_a_setting_of_two_names_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path
     for other in ("vm.nr_hugepages", own.removeprefix("/sys/")):
         with pytest.raises(SpecError, match=f"^{own} and {other} are one setting"):
             check_values({own: "0", other: "1"})
+    if (Path("/proc/sys/vm") / "nr_hugepages_mempolicy").exists():
+        for other in ("vm.nr_hugepages", own):
+            with pytest.raises(SpecError, match="are one setting"):
+                check_values({other: "0", "vm.nr_hugepages_mempolicy": "1"})
+        assert check_values({"vm.nr_hugepages_mempolicy": "0"}) == {"vm.nr_hugepages_mempolicy": "0"}
     (policy := tmp_path / "devices/system/cpu/cpufreq/policy0").mkdir(parents=True)
     (policy / "scaling_governor").write_text("powersave\n")
     (link := tmp_path / "devices/system/cpu/cpu1/cpufreq").parent.mkdir()

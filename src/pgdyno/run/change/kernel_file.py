@@ -14,6 +14,10 @@ from pgdyno.errors import SpecError
 from pgdyno.run.change import mount_option, sysctl, sysfs
 from pgdyno.run.change.changes import ChangeKind
 
+# Both are the size of one pool; they differ in the memory nodes that it takes pages from. Source: the kernel's
+# Documentation/admin-guide/mm/hugetlbpage.rst.
+_ONE_POOL = {"vm.nr_hugepages_mempolicy": "vm.nr_hugepages"}
+
 
 def kind_of(name: str) -> ChangeKind:
     """Return of which kind a change of a setting is."""
@@ -30,7 +34,8 @@ def check_values(values: Mapping[str, str]) -> dict[str, str]:
         HostError: Likewise.
     """
     one_name = {name: _resolve(name) for name in values}
-    if twice := [name for name in values if list(one_name.values()).count(one_name[name]) > 1]:
+    one = {name: _ONE_POOL.get(found, found) for name, found in one_name.items()}
+    if twice := [name for name in values if list(one.values()).count(one[name]) > 1]:
         raise SpecError(f"{' and '.join(twice)} are one setting", hint="set only one of them")
     values = {one_name[name]: value for name, value in values.items()}
     files, options = _of(values, ChangeKind.SYSFS), _of(values, ChangeKind.MOUNT)
