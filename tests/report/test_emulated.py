@@ -59,8 +59,10 @@ def test_an_emulation_is_held_against_the_disks_that_it_made() -> None:
     rows = {row[1].text: row[2:] for row in table.rows if row[0].text == "data"}
     declared, *_ = rows["random reads, 8 kB"]
     assert declared.text == f"{made.random_read_iops.value:,.0f} IOPS"
-    assert "assumed: a usual instance with 2 CPUs" in (declared.note or "")
-    assert "assumed of a network-ssd" in (rows["a flush"][0].note or "")
+    assert "assumed: the machine's own limit is not known; by another's: a usual instance with 2 CPUs" in (
+        declared.note or ""
+    )
+    assert "assumed: typical of network-ssd" in (rows["a flush"][0].note or "")
     view = report.disk
     assert view is not None
     assert {one.ceiling.value for one in view.efficiencies} >= {

@@ -109,7 +109,7 @@ def _list_rows(name: str, view: CardView, host: HostSpec) -> Iterator[tuple[Cell
 
 
 def _note_assumed(wanted: Known) -> str | None:
-    return wanted.how if wanted.origin is Origin.ASSUMED else None
+    return f"assumed: {wanted.how}" if wanted.origin is Origin.ASSUMED else None
 
 
 def _find_disk(name: str, host: HostSpec) -> Disk | None:
