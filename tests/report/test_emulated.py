@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from pgdyno.analyse.disk.ceiling import TRANSFERS
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.study import without_emulation
 from pgdyno.flow.disk_view import view_card
@@ -15,7 +16,7 @@ from pgdyno.report.sections.conditions.emulated import build_emulated, emulation
 from pgdyno.report.sections.disk.layout import explain_layout
 from pgdyno.report.sections.disk.tables import layout_of
 from pgdyno.spec.host import DiskSpec, HostSpec
-from pgdyno.tune.hosts import make_shape
+from pgdyno.tune.hosts import ceilings_of_emulation, make_shape
 from tests.disk_cards import make_card
 from tests.report.build import build_report
 
@@ -71,6 +72,18 @@ def test_an_emulation_is_held_against_the_disks_that_it_made() -> None:
     }
     # The card's disk does more than the emulated one would, which the report says, but no doubt of the card.
     assert not {one.rule for one in view.findings} & {"above-declared", "above-lasting", "below-ceiling"}
+
+
+@pytest.mark.parametrize(
+    "disk", [DiskSpec(volume="local-nvme", size="13970GB"), DiskSpec(volume="gp3", size="50GB"), DiskSpec(kind="hdd")]
+)
+def test_an_emulation_is_judged_by_the_figures_that_it_is_made_with(disk: DiskSpec) -> None:
+    """Also where a bandwidth is assumed, which is no less than what the random pages take."""
+    host = HostSpec(name="db1", cpus=16, memory="64GB", disk=disk, emulate=True)
+    made, ceilings = make_shape(host).disk, ceilings_of_emulation(host, disk)
+    for name in TRANSFERS:
+        ceiling, known = getattr(ceilings, name), getattr(made, name)
+        assert (ceiling.value, ceiling.how, ceiling.burst_value) == (known.value, known.how, None), name
 
 
 def test_no_array_is_looked_for_below_an_emulated_disk() -> None:

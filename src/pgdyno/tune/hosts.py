@@ -101,10 +101,18 @@ def ceilings_of_emulation(host: HostSpec, disk: DiskSpec) -> StorageCeilings:
     instance = find_instance(host.instance) if host.instance is not None else None
     limits = _MachineLimits(known=limits_of(host), cpu_count=host.cpus or (instance.cpu_count if instance else 1))
     ceilings = compute_ceilings(disk, limits.known, region=host.region)
-    lasting = {name: _find_lasting(name, disk, limits)[0] for name in TRANSFERS}
-    held = {name: msgspec.structs.replace(one, burst_value=None) for name, one in lasting.items()}
+    made = _make_disk(disk, limits)
+    held = {name: _hold_as_made(_find_lasting(name, disk, limits)[0], getattr(made, name)) for name in TRANSFERS}
     absent = {name: reason for name, reason in ceilings.absent.items() if name not in held}
     return msgspec.structs.replace(ceilings, absent=absent, **held)
+
+
+def _hold_as_made(ceiling: Ceiling, made: Known) -> Ceiling:
+    ceiling = msgspec.structs.replace(ceiling, burst_value=None)
+    if made.value == ceiling.value:
+        return ceiling
+    # What the random pages take is of the whole disk, not of its parts.
+    return msgspec.structs.replace(ceiling, value=made.value, how=made.how, volume_value=None, array_value=None)
 
 
 class _MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
