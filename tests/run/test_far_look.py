@@ -35,9 +35,23 @@ def test_mounts_are_those_that_are_read_on_this_machine() -> None:
     assert list_mounts(MOUNTS) == [(words[4], words[2], words[8]) for words in split_mounts(MOUNTS)]
 
 
-def test_a_device_is_found_by_its_name_where_its_mount_has_a_number_of_its_own() -> None:
-    """As of btrfs."""
-    name = min(one.name for one in Path("/sys/block").iterdir())
-    found = look_at_disk("/srv/data", f"22 1 0:38 / / rw - btrfs /dev/{name} rw\n")
-    assert (found["numbers"], Path(found["device"]).name, found["is_partition"]) == ("0:38", name, False)
-    assert look_at_disk("/srv/data", "22 1 0:38 / / rw - zfs tank/data rw\n")["device"] is None
+def test_a_device_is_found_by_its_name_where_its_mount_has_a_number_of_its_own(tmp_path: Path) -> None:
+    """As of btrfs, whose device may be named by device-mapper; of one on several devices, none is the device."""
+    for name in ("block/dm-7/dm", "block/sdx/sdx1", "class/block", "fs/btrfs/4cf5/devices", "fs/btrfs/9e01/devices"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "block/dm-7/dm/name").write_text("vg0-data\n")
+    (tmp_path / "block/sdx/sdx1/partition").write_text("1\n")
+    for name, place in (("dm-7", "dm-7"), ("sdx", "sdx"), ("sdx1", "sdx/sdx1")):
+        (tmp_path / "class/block" / name).symlink_to(tmp_path / "block" / place)
+    for name in ("4cf5/devices/sdx1", "9e01/devices/dm-7", "9e01/devices/sdx"):
+        (tmp_path / "fs/btrfs" / name).touch()
+
+    def find(source: str) -> tuple[str | None, bool]:
+        found = look_at_disk("/srv/data", f"22 1 0:38 / / rw - btrfs {source} rw\n", str(tmp_path))
+        assert found["numbers"] == "0:38"
+        return found["device"], found["is_partition"]
+
+    assert find("/dev/sdx1") == (str(tmp_path / "block/sdx/sdx1"), True)
+    assert find("/dev/mapper/vg0-data") == find("/dev/sdx") == find("tank/data") == (None, False)
+    (tmp_path / "fs/btrfs/9e01/devices/sdx").unlink()
+    assert find("/dev/mapper/vg0-data") == (str(tmp_path / "block/dm-7"), False)

@@ -41,6 +41,14 @@ def test_layouts(tmp_path: Path, layout: dict[str, Any]) -> None:
         assert seen.devices[0].size_bytes == layout["size_gib"] * 2**30
 
 
+def test_no_device_of_several_stands_for_their_file_system(tmp_path: Path) -> None:
+    """What btrfs lies on with others is neither sampled nor watched as if it were the whole."""
+    layout = next(one for one in LAYOUTS if one["name"].startswith("btrfs on two devices"))
+    facts = see(tmp_path, layout).facts
+    assert (facts.block_device, facts.scheduler, facts.shown_device) == (None, None, "/dev/mapper/vg0-data")
+    assert name_disks(tmp_path / "data", host=Host(tmp_path / "now")) == {"dm-0", "sdx", "sdy"}
+
+
 VOLUMES = {
     # Two volumes in a partition of sdx, and one on another disk; sdx has a further partition.
     "sys/block/sdx/sdx1/partition": "1",

@@ -18,7 +18,7 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     """Name in the mount table, such as /dev/nvme1n1; older records have an empty name for the WAL's device."""
     block_device: str | None
-    """Kernel name of the whole device, such as nvme1n1; None without a block device (tmpfs, overlay, ZFS)."""
+    """Kernel name of the whole device, such as nvme1n1; None without one of its own (tmpfs, overlay, ZFS, btrfs on several)."""
     filesystem: str
     mount_options: str = ""
     """Empty only in older records: a mounted file system is at least `rw` or `ro`."""

@@ -25,6 +25,7 @@ from pgdyno.run.device.scratch import Scratch, open_scratch
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.disks import (
     compare_disk_counters,
+    find_members,
     find_siblings,
     read_devices,
     read_disk_counters,
@@ -288,5 +289,7 @@ def name_disks(path: Path, *, host: Host = THIS_HOST) -> set[str]:
     Partitions and logical volumes of a disk share its speed.
     """
     facts = read_disk_facts(path, host=host)
-    devices = read_devices(host.open_tree(), filter(None, [facts.block_device]))
+    tree = host.open_tree()
+    members = find_members(tree, facts.filesystem, facts.device)
+    devices = read_devices(tree, [*filter(None, [facts.block_device]), *members])
     return {device.name for device in devices} or {facts.shown_device}

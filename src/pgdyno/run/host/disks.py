@@ -13,7 +13,7 @@ from pgdyno.record.machine.dm_table import parse_dm_table
 from pgdyno.record.machine.preflight import BlockDevice, DiskActivity, RaidArray, Unseen
 from pgdyno.record.machine.tunables import Stripe
 from pgdyno.run.host.process import find_program, run
-from pgdyno.run.host.tree import Tree, bracketed
+from pgdyno.run.host.tree import Tree, bracketed, find_mounted_device
 
 # Source: Linux Documentation/admin-guide/iostats.rst: a sector counts 512 bytes, whatever the device's own sectors are.
 _SECTOR_BYTES = 512
@@ -44,6 +44,22 @@ def whole_device(tree: Tree, name: str) -> str:
         return name
     holder = next(tree.glob(f"sys/block/*/{name}/partition"), None)
     return holder.split("/")[2] if holder else name
+
+
+def find_members(tree: Tree, filesystem: str, source: str) -> list[str]:
+    """Return all whole devices of a btrfs, whose mount names one of them; none of other file systems.
+
+    Args:
+        tree: The machine.
+        filesystem: Its type.
+        source: The device that its mount names.
+
+    Source: Linux Documentation/ABI/testing/sysfs-fs-btrfs and fs/btrfs/sysfs.c: `devices` has a link for each.
+    """
+    mounted = find_mounted_device(tree.root, source) if filesystem == "btrfs" else None
+    each = (tree.list(folder) for folder in tree.glob("sys/fs/btrfs/*/devices"))
+    names = next((names for names in each if mounted is not None and mounted.name in names), [])
+    return list(dict.fromkeys(whole_device(tree, name) for name in names))
 
 
 def find_siblings(tree: Tree, devices: Sequence[BlockDevice]) -> tuple[str, ...]:

@@ -17,9 +17,10 @@ from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind
 from pgdyno.run.host.cgroup import read_limits
+from pgdyno.run.host.disks import find_members
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.topology import TOPOLOGY_FILES, read_topology
-from pgdyno.run.host.tree import bracketed, find_block_device, find_mounted_device, split_mounts
+from pgdyno.run.host.tree import Tree, bracketed, find_block_device, find_mounted_device, split_mounts
 
 # What guides on PostgreSQL tell to change, and what pgdyno itself derives.
 _KERNEL_SETTINGS = (
@@ -140,6 +141,9 @@ def describe_disk(
     separator = mount.index("-")
     source = mount[separator + 2]
     block = _whole_device(find_block_device(root, mount[2]) or find_mounted_device(root, source))
+    if len(find_members(Tree(root), mount[separator + 1], source)) > 1:
+        # What one of several devices does, or could do, is not what the file system does.
+        block = None
     queue = root / "sys/block" / block / "queue" if block else None
     return DiskFacts(
         path=str(path),

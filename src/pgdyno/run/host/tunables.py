@@ -13,12 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind, Unseen
 from pgdyno.record.machine.tunables import StorageStack, Tunables
 from pgdyno.run.host.cgroup import read_limits
-from pgdyno.run.host.disks import read_devices, read_dm_table, read_stripes, whole_device
+from pgdyno.run.host.disks import find_members, read_devices, read_dm_table, read_stripes
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.state import read_memory
@@ -70,7 +69,7 @@ def read_disk_look(folder: Path, *, host: Host = THIS_HOST) -> StorageStack:
     """
     tree = host.open_tree()
     facts = read_disk_facts(folder, host=host)
-    members = _find_members(tree, facts)
+    members = find_members(tree, facts.filesystem, facts.device)
     devices = read_devices(tree, [*filter(None, [facts.block_device]), *members])
     models = {device.name: tree.read(f"sys/block/{device.name}/device/model") for device in devices}
     stripes, unseen = read_stripes(tree, devices, read_dm_table if tree.is_live else lambda _: None)
@@ -84,20 +83,6 @@ def read_disk_look(folder: Path, *, host: Host = THIS_HOST) -> StorageStack:
         models={name: model for name, model in models.items() if model},
         unseen=unseen,
     )
-
-
-def _find_members(tree: Tree, facts: DiskFacts) -> list[str]:
-    """Return all whole devices of a btrfs, whose mount names one of them; none of other file systems.
-
-    Source: Linux Documentation/ABI/testing/sysfs-fs-btrfs and fs/btrfs/sysfs.c: `devices` has a link for each.
-    """
-    if facts.filesystem != "btrfs":
-        return []
-    for folder in tree.glob("sys/fs/btrfs/*/devices"):
-        members = list(dict.fromkeys(whole_device(tree, name) for name in tree.list(folder)))
-        if facts.block_device in members:
-            return members
-    return []
 
 
 def find_room_bytes(machine: Tunables) -> int:

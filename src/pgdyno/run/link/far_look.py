@@ -81,7 +81,26 @@ def list_mounts(mounts: str) -> list[tuple[str, str, str]]:
     return [(words[4], words[2], words[words.index("-") + 2]) for words in each]
 
 
-def look_at_disk(folder: str, mounts: str) -> dict[str, Any]:
+def find_device(source: str, sysfs: str) -> Path | None:
+    """Return the folder of a device by its name in the mount table; None of a btrfs on several devices, as of no device.
+
+    It is as run/host/tree.py and disks.py find it. Btrfs gives its mounts a number of no device.
+    """
+    if not source.startswith("/dev/"):
+        return None
+    titles = sorted(Path(sysfs, "block").glob("dm-*/dm/name"))
+    names = [Path(source).resolve().name, Path(source).name]
+    names += [path.parent.parent.name for path in titles if (read_text(str(path)) or "").strip() == names[1]]
+    found = next((path for path in (Path(sysfs, "class/block", name) for name in names) if path.is_dir()), None)
+    device = None if found is None else found.resolve()
+    each = Path(sysfs, "fs/btrfs").glob("*/devices")
+    is_one_of_many = device is not None and any(
+        (members / device.name).exists() and len(list(members.iterdir())) > 1 for members in each
+    )
+    return None if is_one_of_many else device
+
+
+def look_at_disk(folder: str, mounts: str, sysfs: str = "/sys") -> dict[str, Any]:
     """Return what is below a folder that this account may not enter: room, devices, and the device's files."""
     above = [one for one in list_mounts(mounts) if (folder + "/").startswith(one[0].rstrip("/") + "/")]
     if not above:
@@ -96,15 +115,13 @@ def look_at_disk(folder: str, mounts: str) -> dict[str, Any]:
             break
         except OSError:
             continue
-    device = Path("/sys/dev/block", numbers).resolve()
-    if not device.is_dir() and source.startswith("/dev/"):
-        # Btrfs gives its mounts a number of no device.
-        device = Path("/sys/class/block", Path(source).resolve().name).resolve()
+    numbered = Path(sysfs, "dev/block", numbers).resolve()
+    device = numbered if numbered.is_dir() else find_device(source, sysfs)
     return {
         "room": room,
         "numbers": numbers,
-        "device": str(device) if device.is_dir() else None,
-        "is_partition": (device / "partition").exists(),
+        "device": None if device is None else str(device),
+        "is_partition": device is not None and (device / "partition").exists(),
     }
 
 
