@@ -582,6 +582,9 @@ def test_machines_of_one_make_look_alike_and_hours_need_both_clocks() -> None:
     assert hours_apart(base(), changed(study=lambda record: record.update(started_at="2026-11-21"))) is None
     assert look_alike(base().record.host, other.record.host)
     assert not look_alike(base().record.host, changed(study=FREE["disk"][1]).record.host)
+    # The device of a btrfs was not known to earlier versions.
+    unknown = changed(study=lambda record: record["host"]["data_disk"].update(block_device=None)).record.host
+    assert look_alike(base().record.host, unknown)
     for limit in ({"cpu_limit": 1.0}, {"memory_limit_bytes": 1 << 30}):
         small = changed(study=lambda record, limit=limit: record["host"].update(limit)).record.host
         assert not look_alike(base().record.host, small)

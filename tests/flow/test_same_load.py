@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from pgdyno.conduct.machine import check_same
 from pgdyno.errors import HostError
 from pgdyno.flow.given.bench import check_same_server
 from pgdyno.record.store import RecordStore
 from tests.given import give
+from tests.records import RECORDS
 
 
 def test_a_load_comes_from_the_machine_that_it_came_from(tmp_path: Path) -> None:
@@ -28,3 +30,26 @@ def test_a_load_comes_from_the_machine_that_it_came_from(tmp_path: Path) -> None
     for name, value in (("cpu_model", "another"), ("cpu_count", 96), ("kernel", "another")):
         with pytest.raises(HostError, match="the load comes from another machine or kernel now"):
             go_on(**{name: value})
+
+
+def test_a_device_that_was_not_looked_for_does_not_end_a_study(tmp_path: Path) -> None:
+    """Earlier versions knew no device of a btrfs."""
+    given = RecordStore(give("v1-pg18", tmp_path).path).read_record()
+    record = RecordStore(RECORDS / "v1-pg18").read_record()
+    then = record.host
+    assert then is not None
+    assert then.data_disk.block_device is not None
+
+    def go_on(**changed: object) -> None:
+        host = msgspec.structs.replace(then, data_disk=msgspec.structs.replace(then.data_disk, **changed))
+        ready = SimpleNamespace(seen=given.given, host=host, load=None, load_host=given.load_host)
+        check_same_server(msgspec.structs.replace(given, host=then), ready)  # type: ignore[arg-type] - what of it is used
+        check_same(record, host, record.preflight, record.server)
+
+    go_on(block_device=None)
+    for name, value in (("block_device", "nvme7n1"), ("filesystem", "another")):
+        with pytest.raises(HostError, match="the server runs on another machine or kernel now"):
+            go_on(**{name: value})
+        other = msgspec.structs.replace(then, data_disk=msgspec.structs.replace(then.data_disk, **{name: value}))
+        with pytest.raises(HostError, match="the record was made on another machine, disk or kernel"):
+            check_same(record, other, record.preflight, record.server)

@@ -38,7 +38,7 @@ from pgdyno.plan.places import Place
 from pgdyno.plan.plan import CHECK_S, Machine
 from pgdyno.plan.variants import list_places, reference_data
 from pgdyno.record.device.disk_card import ClockTest
-from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.host_facts import HostFacts, match_known
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import PlaceFacts, ServerFacts, StudyRecord
 from pgdyno.run.change.changes import UndoOutcome
@@ -259,7 +259,7 @@ def check_same(
     )
     memory_ratio = host.memory_bytes / record.host.memory_bytes
     # The kernel keeps a little more or less memory for itself at each boot.
-    if then != here or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
+    if not match_known(then, here) or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
         raise HostError(
             "the record was made on another machine, disk or kernel",
             detail=f"then {then}, {record.host.memory_bytes} bytes\nnow  {here}, {host.memory_bytes} bytes",

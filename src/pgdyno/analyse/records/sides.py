@@ -18,7 +18,7 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.machine.host_facts import KERNELS_MEMORY_RATIO, HostFacts
+from pgdyno.record.machine.host_facts import KERNELS_MEMORY_RATIO, HostFacts, match_known
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import InitdbChoices, combine_choices, show_choices
 from pgdyno.spec.table import CacheState
@@ -206,7 +206,7 @@ def look_alike(one: HostFacts | None, other: HostFacts | None) -> bool:
 
     Containers that may use unlike shares of one machine are two. A machine that nobody saw is like no other.
     """
-    if one is None or other is None or _outline(one) != _outline(other):
+    if one is None or other is None or not match_known(_outline(one), _outline(other)):
         return False
     sizes = zip(_list_memory_bytes(one), _list_memory_bytes(other), strict=True)
     return all(math.isclose(*size, rel_tol=KERNELS_MEMORY_RATIO) for size in sizes)

@@ -39,7 +39,7 @@ from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
 from pgdyno.plan.replicas import refuse_given_replicas
 from pgdyno.record.machine.given_server import GivenServer
-from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.host_facts import HostFacts, match_known
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord, choose_format
 from pgdyno.run.given.conninfo import has_password, hide_secrets
@@ -276,7 +276,7 @@ def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:
             detail=f"then {_show(then)}, now {_show(now)}",
             hint="trials of two servers do not belong in one estimate: begin a new study",
         )
-    if _identify_machine(record.host) != _identify_machine(ready.host):
+    if not match_known(_identify_machine(record.host), _identify_machine(ready.host)):
         raise HostError(
             "the server runs on another machine or kernel now",
             detail=f"then {_identify_machine(record.host)}\nnow  {_identify_machine(ready.host)}",
