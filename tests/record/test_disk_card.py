@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.plan.disk import Pattern
 from pgdyno.record.device.disk_card import (
     FORMAT,
     CardScope,
@@ -165,3 +166,19 @@ def test_the_size_of_a_zfs_changes_with_what_the_pool_holds(tmp_path: Path) -> N
     zfs = {"device": "tank/data", "filesystem": "zfs", "block_device": None}
     keep_card(make_card(look=make_look(**zfs)), tmp_path)
     assert find_kept_card([tmp_path], make_look(size_bytes=7, **zfs), make_machine(), now=MADE_AT)
+
+
+def test_a_card_of_reads_that_its_file_system_answers_from_memory_is_left_alone(tmp_path: Path) -> None:
+    look = make_look(device="tank/data", filesystem="zfs", block_device=None)
+    wal_runs = [run for run in make_runs() if run.job.pattern is Pattern.WAL]
+    assert wal_runs
+    of_memory = make_card(look=look)
+    flushes = make_card(look=look, runs=tuple(wal_runs), made_at=MADE_AT + dt.timedelta(hours=1))
+    for card in (of_memory, flushes):
+        keep_card(card, tmp_path)
+    for is_ignored, best in ((False, of_memory), (True, flushes)):
+        found = find_kept_card(
+            [tmp_path], look, make_machine(), now=MADE_AT + dt.timedelta(days=1), is_direct_ignored=is_ignored
+        )
+        assert found is not None
+        assert found[0] == best

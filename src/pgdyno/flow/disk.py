@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.cards.known import find_card_here
 from pgdyno.conduct.cards.measure import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError, why
@@ -22,7 +23,6 @@ from pgdyno.record.device.disk_card import (
     CARDS,
     DiskCard,
     add_declared_disk,
-    find_kept_card,
     keep_card,
     name_card,
     write_card,
@@ -118,7 +118,7 @@ def _say_better(card: DiskCard, home: Path, now: dt.datetime, ui: Ui) -> None:
     """Say so where `tune` and `bench` go on with an older card, because it knows more."""
     if card.look is None or card.machine is None:
         return
-    kept = find_kept_card([home], card.look, card.machine, now=now)
+    kept = find_card_here([home], card.look, card.machine, now=now)
     if kept is not None and kept[0].scope > card.scope:
         better = f"{kept[0].made_at:%Y-%m-%d %H:%M}, {kept[1]}"
         ui.say(f"tune and bench still use the card that measured more ({better}); a run without --quick replaces it")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.conduct.cards.measure import describe_machine
 from pgdyno.errors import SpecError
-from pgdyno.record.device.disk_card import DiskCard, find_kept_card, read_card
-from pgdyno.record.machine.tunables import Tunables
+from pgdyno.record.device.disk_card import MAX_AGE, CardMachine, DiskCard, find_kept_card, read_card
+from pgdyno.record.machine.tunables import StorageStack, Tunables
 from pgdyno.run.cluster.home import homes_to_read
+from pgdyno.run.device.scratch import ignores_direct
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.tree import Tree
 from pgdyno.tune.disk.card import clock_of, with_card
 from pgdyno.tune.types import TuningSubject
 
@@ -48,9 +51,22 @@ def find_cards(home: Path, machine: Tunables) -> DiskCards:
     now, homes = local_now(), homes_to_read(home)
     here, wal = describe_machine(machine.host), machine.wal_disk
     return DiskCards(
-        data=find_kept_card(homes, machine.disk, here, now=now),
-        wal=None if wal is None else find_kept_card(homes, wal, here, now=now),
+        data=find_card_here(homes, machine.disk, here, now=now),
+        wal=None if wal is None else find_card_here(homes, wal, here, now=now),
     )
+
+
+def find_card_here(
+    homes: Iterable[Path],
+    look: StorageStack,
+    machine: CardMachine,
+    *,
+    now: dt.datetime,
+    max_age: dt.timedelta = MAX_AGE,
+) -> _Found | None:
+    """Find the best card that homes keep for a file system of this machine, as `find_kept_card` does."""
+    is_ignored = ignores_direct(look.facts.filesystem, Tree())
+    return find_kept_card(homes, look, machine, now=now, max_age=max_age, is_direct_ignored=is_ignored)
 
 
 def with_cards(subject: TuningSubject, cards: DiskCards, *, is_here: bool) -> TuningSubject:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.cards.known import find_card_here
 from pgdyno.conduct.cards.measure import DiskJobs, describe_machine, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError
@@ -24,7 +25,6 @@ from pgdyno.record.device.disk_card import (
     ClockTest,
     DiskCard,
     add_declared_disk,
-    find_kept_card,
     keep_card,
     write_card,
 )
@@ -147,7 +147,7 @@ def _plan_card(folder: Path, home: Path, bindir: Path, clock: ClockTest | None) 
         seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S
         plan = msgspec.structs.replace(plan, flush_test_s=_FLUSH_TEST_S, expected_s=seconds)
     here = describe_machine(machine.host)
-    kept = find_kept_card([home], machine.disk, here, now=local_now(), max_age=_FRESH)
+    kept = find_card_here([home], machine.disk, here, now=local_now(), max_age=_FRESH)
     # A card of flushes alone is measured again once fio is installed.
     is_enough = kept is not None and (fio is None or kept[0].scope > CardScope.FLUSHES)
     return StudyCard(

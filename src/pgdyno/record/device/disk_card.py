@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError, StepFailedError
-from pgdyno.plan.disk import DiskJob
+from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.damage import refusing_damage
 from pgdyno.record.durable import write_durably
 from pgdyno.record.machine.host_facts import KERNELS_MEMORY_RATIO
@@ -265,6 +265,7 @@ def find_kept_card(
     *,
     now: dt.datetime,
     max_age: dt.timedelta = MAX_AGE,
+    is_direct_ignored: bool = False,
 ) -> tuple[DiskCard, Path] | None:
     """Find the best card that homes keep for the file system of a path: the widest scope, and the newest of those.
 
@@ -274,6 +275,8 @@ def find_kept_card(
         machine: The machine of the path.
         now: Current time, with its time zone.
         max_age: Older cards are ignored.
+        is_direct_ignored: Whether the file system answers reads and writes with O_DIRECT from its own cache: a card that has any
+            was made before pgdyno knew, and is of memory.
 
     Returns:
         The card and its file; None where no card fits.
@@ -283,6 +286,8 @@ def find_kept_card(
         # Ignore damaged cards, and cards that a newer pgdyno wrote.
         with contextlib.suppress(SpecError):
             card = read_card(path)
+            if is_direct_ignored and any(run.job.pattern is not Pattern.WAL for run in card.runs):
+                continue
             if _is_of_same_file_system(card, look, machine) and dt.timedelta(0) <= now - card.made_at <= max_age:
                 found.append((card, path))
     return max(found, key=lambda one: (one[0].scope, one[0].made_at), default=None)
