@@ -240,11 +240,26 @@ def test_what_was_measured_in_a_burst_is_also_held_against_what_lasts() -> None:
 def test_mirrors_that_are_seen_count_where_nothing_is_declared() -> None:
     """Of what the instance lets through, eight volumes in RAID 10 can be written half as much."""
     card = make_card(instance=HOST, look=raid_of(8, "raid10"))
-    assert find_limits(card).copies == 2.0
+    assert (find_limits(card).copies, find_limits(card).byte_copies) == (2.0, 2.0)
     ceilings = ceilings_of(card)
     assert ceilings is not None
     assert ceilings.random_write_iops is not None
     assert ceilings.random_write_iops.value == 6_000
+
+
+def test_long_writes_to_parity_at_their_ceiling_fill_what_the_instance_lets_through() -> None:
+    """They read nothing again: of RAID 5 over four disks they move a third more bytes, and small ones four times the I/Os."""
+    card = make_card(instance=HOST, look=raid_of(4, "raid5"))
+    limits, ceilings = find_limits(card), ceilings_of(card)
+    assert ceilings is not None
+    assert ceilings.write_bytes_per_s is not None
+    grown = {"reads": 0.0, "writes": 250.0, "sectors_written": ceilings.write_bytes_per_s.value / 512}
+    join = measure_disk_demand(make_data(disk=grown), make_workload("tpcb-like"), limits, device=DEVICE, tps=None)
+    moved, done = join.find(UseKind.INSTANCE_BYTES), join.find(UseKind.INSTANCE_IOPS)
+    assert moved
+    assert done
+    assert (moved.ratio, done.used) == (pytest.approx(1.0), pytest.approx(1000.0))
+    assert moved.how.endswith("each write 1.33 times")
 
 
 def test_what_an_instance_limits_is_no_disk_of_its_own() -> None:

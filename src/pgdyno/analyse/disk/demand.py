@@ -11,7 +11,7 @@ burst.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -62,7 +62,9 @@ class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceLimits | None = None
     """The machine's limits for all of its network volumes; None if none are known, or if the disk is local."""
     copies: float = 1.0
-    """Writes to volumes for each of our writes, because each mirror has its own."""
+    """I/Os of volumes for each small write of ours, because each mirror has its own, and parity is read and written."""
+    byte_copies: float = 1.0
+    """Bytes moved for each byte of a long write, which parity adds less to."""
     entries: tuple[DiskFigure, ...] = ()
     """The measured figures of the disk, with intervals; of sustained limits, the declared ones."""
     wal: DiskLimits | None = None
@@ -169,7 +171,7 @@ def find_limits(card: DiskCard) -> DiskLimits:
     entries = {entry.key: entry for entry in listed}
     flushes = entries.get(DiskFigureKey.FLUSHES)
     estimate = None if flushes is None else flushes.estimate
-    writes = TRANSFERS["random_write_iops"]
+    copies = _count_copies(card)
     return DiskLimits(
         flush_s=_inverse(None if estimate is None else estimate.value),
         flush_low_s=_inverse(None if estimate is None else estimate.high),
@@ -183,8 +185,16 @@ def find_limits(card: DiskCard) -> DiskLimits:
         lasting=_find_lasting(card, listed),
         instance=instance_limits_of(card),
         entries=listed,
-        copies=count_copies(card.look, writes) if card.declared is None else times_of(card.declared).copies_of(writes),
+        copies=copies("random_write_iops"),
+        byte_copies=copies("write_bytes_per_s"),
     )
+
+
+def _count_copies(card: DiskCard) -> Callable[[str], float]:
+    if card.declared is None:
+        return lambda name: count_copies(card.look, TRANSFERS[name])
+    times = times_of(card.declared)
+    return lambda name: times.copies_of(TRANSFERS[name])
 
 
 def measure_disk_demand(
@@ -272,15 +282,15 @@ def _instance_uses(limits: DiskLimits, seen: dict[str, float]) -> Iterator[DiskU
     instance = limits.instance
     if instance is None:
         return
-    times = "" if limits.copies == 1.0 else f", each write {limits.copies:.3g} times"
-    how = f"{instance.name}, reads and writes together{times}"
-    for kind, name, lets, unit in (
-        (UseKind.INSTANCE_IOPS, "iops", instance.iops, "/s"),
-        (UseKind.INSTANCE_BYTES, "bytes_per_s", instance.bytes_per_s, "bytes/s"),
+    for kind, name, lets, unit, copies in (
+        (UseKind.INSTANCE_IOPS, "iops", instance.iops, "/s", limits.copies),
+        (UseKind.INSTANCE_BYTES, "bytes_per_s", instance.bytes_per_s, "bytes/s", limits.byte_copies),
     ):
+        times = "" if copies == 1.0 else f", each write {copies:.3g} times"
+        how = f"{instance.name}, reads and writes together{times}"
         read, written = seen.get(f"disk_read_{name}"), seen.get(f"disk_write_{name}")
         if read is not None and written is not None and lets:
-            yield DiskUse(kind=kind, used=read + limits.copies * written, limit=lets, unit=unit, how=how)
+            yield DiskUse(kind=kind, used=read + copies * written, limit=lets, unit=unit, how=how)
 
 
 def _spread_flushes(figures: DiskFigures) -> tuple[float, ...]:

@@ -94,8 +94,7 @@ def list_arrays(look: StorageStack) -> list[Stripe]:
 
 def count_copies(look: StorageStack | None, figure: Transfer) -> float:
     """Return the transfers to the disks for each of ours, by the arrays that were detected; 1 without any."""
-    # The disks of a linear array lie one behind the other: each write goes to one.
-    arrays = [] if look is None else [one for one in list_arrays(look) if one.level != "linear"]
+    arrays = [] if look is None else list_arrays(look)
     return math.prod(array_times(one.level, one.disk_count).copies_of(figure) for one in arrays)
 
 
