@@ -178,7 +178,14 @@ def test_two_volumes_of_one_disk() -> None:
         return make_card(name=f"/{name}", path=f"/{name}", look=look)
 
     found = doubts(volume("dm-0", "sda"), beside=(volume("dm-1", "sda"), volume("dm-2", "sdb")))["same-device"]
-    assert (found.claim, found.evidence) == ("It shares its disk with /dm-1.", "All on sda")
+    assert (found.claim, found.evidence) == ("It shares its disk with /dm-1.", "With /dm-1 on sda")
+
+
+def test_each_of_several_disks_is_named_beside_what_shares_it() -> None:
+    both = msgspec.structs.replace(on("sda"), devices=(*on("sda").devices, *on("sdb").devices))
+    beside = [make_card(name=f"/{name}", path=f"/{name}", look=on(name)) for name in ("sda", "sdb")]
+    found = doubts(make_card(look=both), beside=tuple(beside))["same-device"]
+    assert found.evidence == "With /sda on sda; with /sdb on sdb"
 
 
 def test_a_file_that_is_used_as_a_disk() -> None:

@@ -107,15 +107,16 @@ def _quick_flushes(rule_input: DiskRuleInput) -> Iterator[Finding]:
 def _shared_device(rule_input: DiskRuleInput) -> Iterator[Finding]:
     names = _list_devices(rule_input.card)
     of_others = {one.name: set(_list_devices(one)) for one in rule_input.beside}
-    sharing = {name: found for name, other in of_others.items() if (found := [one for one in names if one in other])}
-    if sharing:
-        # The first that is shared, from the mounted device down: a volume stands for its disks.
-        shared = dict.fromkeys(found[0] for found in sharing.values())
+    # The first that is shared, from the mounted device down: a volume stands for its disks.
+    shared = {
+        name: found for name, other in of_others.items() if (found := next(filter(other.__contains__, names), None))
+    }
+    if shared:
         yield Finding(
             rule="same-device",
             severity=Severity.WARNING,
-            claim=f"It shares its disk with {', '.join(sharing)}.",
-            evidence=f"All on {', '.join(shared)}",
+            claim=f"It shares its disk with {', '.join(shared)}.",
+            evidence="With " + "; with ".join(f"{name} on {device}" for name, device in shared.items()),
             why="Each was measured alone: together they get what one of them has.",
             advice="Do not add them up; WAL is apart only on another device.",
         )
