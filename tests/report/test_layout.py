@@ -132,6 +132,8 @@ def test_an_array_that_only_one_side_has_is_said(tmp_path: Path) -> None:
         (one, eight, "An array is declared, raid10 of 8; none was found."),
         (array, eight, ""),
         (one, single, ""),
+        # The array's own figures may be declared as one disk's.
+        (array, DiskSpec(kind="network-ssd", random_read_iops=9_000), ""),
         # What was not observed may be an array.
         (unseen, eight, ""),
         (none, eight, ""),

@@ -190,7 +190,8 @@ def _describe_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
     for what, declared, found in pairs:
         if declared is not None and declared != found:
             yield f"The declared {what} differs from the one found: {declared}, not {found}."
-    if stripe is not None and level is None:
+    # Figures without a volume type may be of the whole array.
+    if stripe is not None and level is None and disk.volume is not None:
         yield f"One disk is declared; found is an array, {stripe.level} of {stripe.disk_count}."
     if stripe is None and level is not None and look.devices and not look.unseen:
         array = f"{level} of {disk.lvm_stripes or disk.count}"
