@@ -85,6 +85,20 @@ def test_an_array_that_is_being_rebuilt(tmp_path: Path, speed: str, moved: float
     assert read_sync_bytes_per_s(Tree(tmp_path / "now"), seen.devices) == moved
 
 
+@pytest.mark.parametrize(("device", "moved"), [("dm-0", 1024e3), ("dm-2", 1024e3), ("dm-3", 1024e3), ("sdx", 0.0)])
+def test_a_neighbour_that_is_being_rebuilt(tmp_path: Path, device: str, moved: float) -> None:
+    """Of an array over partitions of sdx, sdy and sdz, each stack has one disk; sdx as a whole counts what it moves itself."""
+    files = {
+        **VOLUMES,
+        "sys/block/md1/md/sync_speed": "1000",
+        "sys/block/sdz/size": "1",
+        **{f"sys/block/md1/slaves/{name}/size": "1" for name in ("sdx1", "sdy", "sdz")},
+    }
+    look(tmp_path, Scenario(name="rebuild", files=files, links={"sys/dev/block/259:1": f"sys/block/{device}"}))
+    seen = read_disk_look(tmp_path / "data", host=Host(tmp_path / "now"))
+    assert read_sync_bytes_per_s(Tree(tmp_path / "now"), seen.devices) == moved
+
+
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [

@@ -85,13 +85,24 @@ def find_siblings(tree: Tree, devices: Sequence[BlockDevice]) -> tuple[str, ...]
     return tuple(found)
 
 
-def read_sync_bytes_per_s(tree: Tree, devices: Iterable[BlockDevice]) -> float:
-    """Return the bytes per second that arrays of software RAID move to check or rebuild themselves, over the last half minute.
+def read_sync_bytes_per_s(tree: Tree, devices: Sequence[BlockDevice]) -> float:
+    """Return the bytes per second that software RAID moves on the disks of a stack to check or rebuild arrays, over the last half minute.
+
+    The array may be the stack's own, or a neighbour with partitions of the same disks. What the top itself does it counts itself.
+
+    Args:
+        tree: The machine.
+        devices: The stack, as `read_devices` returns it for one device.
 
     Source: Linux Documentation/admin-guide/md.rst: sync_speed is in KiB/s of each disk, and `none` at rest.
     """
-    folders = ((device, f"sys/block/{device.name}/md") for device in devices if device.kind == "raid")
-    return sum(1024.0 * (tree.read_int(f"{folder}/sync_speed") or 0) * len(device.below) for device, folder in folders)
+    below = {device.name for device in devices[1:]}
+    moved = 0.0
+    for folder in tree.glob("sys/block/md*/md"):
+        members = _read_device(tree, folder.split("/")[2]).below
+        shared = [one for one in members if below & {device.name for device in read_devices(tree, [one])}]
+        moved += 1024.0 * (tree.read_int(f"{folder}/sync_speed") or 0) * len(shared)
+    return moved
 
 
 def read_dm_table(title: str) -> str | None:
