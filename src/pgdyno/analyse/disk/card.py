@@ -5,8 +5,8 @@ Student's interval on logarithms. A single round has no interval.
 
 A plateau begins at the smallest depth from which every deeper one certainly gains less than `PLATEAU_GAIN`. Depths are
 tested from the deepest down, and the first that fails ends the plateau: with this fixed order, the number of tests
-needs no correction. A fade is the end of a burst: a plateau that certainly falls by more than `DRIFT_RATIO`, within its
-runs or from the first round to the last. A rise is the same in the other direction, from the first round to the last.
+needs no correction. A fade is the end of a burst: a plateau that certainly falls by more than `DRIFT_RATIO` within its
+runs, or to less than two thirds from the first round to the last. A rise is the same in the other direction, from the first round to the last.
 
 Source: Maurer, Hothorn & Lehmacher 1995, for tests in a fixed order; Berger 1982, doi:10.1080/00401706.1982.10487790,
 for a claim that needs each of several tests.
@@ -27,6 +27,9 @@ from pgdyno.record.device.disk_card import Direction, DiskCard, JobRun, Latencie
 
 PLATEAU_GAIN = 0.10
 DRIFT_RATIO = 0.10
+# Rounds of a steady disk may differ together, as with the load of neighbours, and three of them do not tell this from a fall: that
+# a round has 10 % more or less is allowed for, by a standard deviation and the normal law's 95 %.
+_ROUNDS_RATIO = math.exp(1.96 * math.sqrt(2) * 0.10)
 # Share of a run's parts at either end; with fewer than six parts there are no ends to compare.
 _END_RATIO = 1 / 3
 _MIN_PARTS = 6
@@ -276,8 +279,9 @@ def _find_drifts(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterato
         for is_within_runs, ratio in ((True, _within_runs(chosen)), (False, _over_rounds(chosen))):
             if ratio is None or ratio.low is None or ratio.high is None:
                 continue
+            least = (1 - DRIFT_RATIO) / (1.0 if is_within_runs else _ROUNDS_RATIO)
             # Within a run, fio's own start would look like a rise.
-            if ratio.high < 1 - DRIFT_RATIO or (ratio.low > 1 / (1 - DRIFT_RATIO) and not is_within_runs):
+            if ratio.high < least or (ratio.low > 1 / least and not is_within_runs):
                 yield Drift(what=what, is_within_runs=is_within_runs, ratio=ratio)
 
 
