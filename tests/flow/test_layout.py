@@ -41,8 +41,11 @@ def test_data_and_wal(tmp_path: Path) -> None:
 
 @needs_root
 def test_what_is_declared_of_the_data_does_not_hold_for_a_disk_apart(tmp_path: Path) -> None:
-    with mounted_loop(tmp_path, "ext4", 64 * MIB) as loop:
-        views = show_layouts([tmp_path, loop.folder], HOST).views
+    places = [tmp_path / name for name in ("data", "wal")]
+    for place in places:
+        place.mkdir()
+    with mounted_loop(places[0], "ext4", 64 * MIB) as data, mounted_loop(places[1], "ext4", 64 * MIB) as wal:
+        views = show_layouts([data.folder, wal.folder], HOST).views
         assert [view.declared for view in views] == [HOST.disk, None]
 
 
@@ -92,8 +95,11 @@ def test_prices_of_one_region_are_not_shown_for_another(tmp_path: Path) -> None:
 
 @needs_root
 def test_an_instance_lets_nothing_through_to_memory(tmp_path: Path) -> None:
-    with mounted("none", tmp_path / "memory", "-t", "tmpfs") as memory:
-        inside, through = show_layouts([memory, tmp_path], HostSpec(instance="c7g.2xlarge")).views
+    with (
+        mounted_loop(tmp_path, "ext4", 64 * MIB) as disk,
+        mounted("none", tmp_path / "memory", "-t", "tmpfs") as memory,
+    ):
+        inside, through = show_layouts([memory, disk.folder], HostSpec(instance="c7g.2xlarge")).views
         assert (inside.limits, inside.ceilings.random_read_iops) == (None, None)
         assert through.ceilings.random_read_iops is not None
         # What somebody declares of it is believed.
