@@ -121,16 +121,16 @@ def show_in_unit(text: str, unit: str | None) -> str:
         text: Value from pg_settings.setting; what is no number above 0, or has a unit of its own, stays as it is.
         unit: Unit from pg_settings.unit; None without one.
 
-    Source: PostgreSQL 18 src/backend/utils/misc/guc.c, convert_int_from_base_unit().
+    Source: PostgreSQL 18 src/backend/utils/misc/guc.c, convert_int_from_base_unit(), convert_real_from_base_unit().
     """
     base = _BASE_UNIT.fullmatch(unit or "")
     if base is None or not re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) or float(text) == 0:
         return text
-    if not text.isdecimal():
-        return f"{text}{unit}"
     sizes = _TIME_US if is_time_unit(base["name"]) else _MEMORY_BYTES
-    total = int(text) * int(base["factor"] or 1) * sizes[base["name"]]
-    return next(f"{total // size}{name}" for name, size in reversed(sizes.items()) if total % size == 0)
+    total = (int(text) if text.isdecimal() else float(text)) * int(base["factor"] or 1) * sizes[base["name"]]
+    if not math.isclose(total, round(total), rel_tol=1e-8):
+        return f"{total:g}{next(iter(sizes))}"
+    return next(f"{round(total) // size}{name}" for name, size in reversed(sizes.items()) if round(total) % size == 0)
 
 
 def is_time_unit(unit: str) -> bool:
