@@ -212,6 +212,11 @@ def format_percent(ratio: float) -> str:
     return f"{shown} %"
 
 
+def format_share_exactly(ratio: float) -> str:
+    """Format a share that was asked for, exactly: 0.00005 is `0.005 %`."""
+    return f"{ratio * 100:.10g} %"
+
+
 def format_value(value: float, unit: str) -> str:
     """Format a value in a unit of facts/metrics.toml with a unit that is easy to read."""
     if unit == "ratio":

@@ -9,7 +9,7 @@ from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.plan.search import Search
 from pgdyno.report.charts.chart import CONFIG, NUMBER_LABEL, Chart, LegendEntry, colour_by, colour_of
 from pgdyno.report.charts.thin import shorten
-from pgdyno.report.format import format_number, format_percent
+from pgdyno.report.format import format_number, format_share_exactly
 
 RATE_HUES = {RateVerdict.HOLDS: "green", RateVerdict.FAILS: "vermilion", RateVerdict.UNDECIDED: "slate"}
 _PERCENT_LABEL = "format(datum.value, ',~g') + ' %'"
@@ -68,7 +68,7 @@ def _describe(search: RateSearch, asked: Search) -> str:
         for level in search.levels
     ]
     return (
-        f"Share of transactions over {asked.limit} by scheduled rate; {format_percent(asked.allowed_ratio)}"
+        f"Share of transactions over {asked.limit} by scheduled rate; {format_share_exactly(asked.allowed_ratio)}"
         f" are allowed: {'; '.join(parts)}."
     )
 

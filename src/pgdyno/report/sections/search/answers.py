@@ -16,8 +16,8 @@ from pgdyno.report.format import (
     format_estimate,
     format_more_time,
     format_number,
-    format_percent,
     format_roughly,
+    format_share_exactly,
 )
 from pgdyno.report.input import ReportInput
 from pgdyno.report.restore_words import describe_start
@@ -65,7 +65,7 @@ def describe_search_method(report: ReportInput) -> tuple[str, ...]:
     asked = report.record.plan.search
     if asked is None:
         return ()
-    allowed = format_percent(asked.allowed_ratio)
+    allowed = format_share_exactly(asked.allowed_ratio)
     how = (
         f"First {CAPACITY_ROUNDS} closed-loop trials, at full speed: their TPS is the capacity, which bounds the"
         f" search. Then trials at scheduled rates (open loop, pgbench's -R), each {describe_start(report.record.study)}. The"

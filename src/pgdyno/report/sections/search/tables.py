@@ -6,7 +6,7 @@ from pgdyno.analyse.estimate import Estimate, scale_estimate
 from pgdyno.analyse.search.rate_search import RateLevel, RateSearch, RateTrial
 from pgdyno.plan.search import Search
 from pgdyno.report.charts.search import RATE_HUES
-from pgdyno.report.format import format_count, format_estimate, format_number, format_percent
+from pgdyno.report.format import format_count, format_estimate, format_number, format_percent, format_share_exactly
 from pgdyno.report.level import Level
 from pgdyno.report.sections.search.answers import MARKS
 from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
@@ -37,7 +37,7 @@ def rates_table(search: RateSearch, asked: Search) -> Table:
         ),
         rows=rows,
         remark=(
-            f"{asked.limit}: at most {format_percent(asked.allowed_ratio)} of the scheduled transactions may exceed"
+            f"{asked.limit}: at most {format_share_exactly(asked.allowed_ratio)} of the scheduled transactions may exceed"
             " it. A verdict also uses trials at other rates: a limit that holds at one rate holds at every lower"
             f" rate. Missed and {percentile} are geometric means over trials, with their own intervals; the verdicts"
             f" do not use them.{_HALVES if _has_halves(search) else ''}"
