@@ -135,7 +135,8 @@ def make_subject_from_shape(
 def assume_distribution(server: ServerFacts) -> ServerFacts:
     """Return the facts of the same version as distributions build it, with lz4, zstd and, from 18 on, io_uring.
 
-    Source: the packages of Debian 12, of RHEL 9 and of PGDG for both.
+    Source: lz4 and zstd: the packages of Debian 12, of RHEL 9 and of PGDG for both; io_uring: those of PostgreSQL 18 by
+    PGDG, whose postgresql-18.spec leaves liburing out on RHEL 8 only.
     """
     built = " ".join(f"'{option}'" for option in _BUILD_OPTIONS.values())
     return msgspec.structs.replace(server, configure=f"{server.configure or ''} {built}")
