@@ -78,7 +78,8 @@ def test_disks_are_throttled_delayed_and_gone(tmp_path: Path) -> None:
         assert ["read operations", IOPS, block] in seen["limits"]
         assert ["write operations", IOPS, block] in seen["limits"]
     assert ["memory", MEMORY_BYTES, None] in seen["limits"]
-    # Memory and swap together: what is declared has no swap. A kernel may not count it.
+    # Memory and swap together: what is declared has no swap. A kernel may not count it. This is, as all control files
+    # that are looked at here, that of v1: a folder stands for a group of v2 in a test below.
     assert seen["swap"] == [MEMORY_BYTES] * Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists()
     assert seen["is_filled"], "a store that compresses would keep nothing of zeros"
     assert seen["cpus"] == 1
