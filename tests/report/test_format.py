@@ -66,6 +66,7 @@ def test_the_interval_decides_the_digits(value: float, low: float, high: float, 
         (35.2, 0.39, 3_120.0, "35", "no useful interval"),
         (35.2, 1.2e-19, 1.03e22, "35", "no useful interval"),
         (4312.0, 2000.0, 9300.0, "4,300", "2,000 – 9,300: too wide"),
+        (0.002, 0.0, 0.0045, "0.0020", "0 – 0.0045: too wide"),
     ],
 )
 def test_an_interval_that_says_nothing_is_replaced_by_words(

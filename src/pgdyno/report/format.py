@@ -170,7 +170,10 @@ def format_clients(estimate: Estimate) -> str:
 
 
 def is_useless(estimate: Estimate) -> bool:
-    """Return whether the ends of an interval are too far apart to be shown."""
+    """Return whether the ends of an interval are too far apart to be shown.
+
+    One that begins at 0 is too wide and yet shown: its upper end says how much there is at most.
+    """
     return estimate.low is not None and estimate.high is not None and estimate.high > _SHOWN_FACTOR * estimate.low > 0
 
 
