@@ -34,6 +34,7 @@ _IN_MINUTES_S = 300.0
 _LOADED_BYTES_PER_CPU_S = 5e6
 # Each change of a page is written to the WAL and, later, to its file.
 _WAL_SHARE_OF_DISK = 1 / 3
+_BOUND_WORDS = "at most a third of what the disk writes"
 # Additional CPU time per page image, and compressed share of its size, by wal_compression; mean of pgbench's rows,
 # random letters and sentences. Source: PostgreSQL 15 on an AMD EPYC; docs/derivation.md has the figures and the method.
 COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (4.5e-6, 0.49), "zstd": (33e-6, 0.33), "pglz": (74e-6, 0.50)}
@@ -62,6 +63,15 @@ def change_wal_bytes(data_bytes: float, changes: float, image_left: float) -> fl
     return _RECORD_BYTES + image_left * PAGE_BYTES * images / changes
 
 
+def with_bound_rate(subject: TuningSubject) -> TuningSubject:
+    """Return a subject with no more WAL than its disk takes, where the rate is scaled from that of another machine."""
+    rate, most = subject.wal_bytes_per_s, _disk_rate(subject)
+    if rate is None or rate.origin is not Origin.ASSUMED or rate.value <= most:
+        return subject
+    how = f"{_BOUND_WORDS}, less than {format_bytes_per_s(rate.value)} {rate.how}"
+    return msgspec.structs.replace(subject, wal_bytes_per_s=msgspec.structs.replace(rate, value=most, how=how))
+
+
 def wal_rate(subject: TuningSubject, compression: str, *, timeout_s: float, distance_bytes: float = math.inf) -> Known:
     """Return the WAL rate of the load, as measured, or as assumed for the workload class with these checkpoints.
 
@@ -71,12 +81,11 @@ def wal_rate(subject: TuningSubject, compression: str, *, timeout_s: float, dist
         timeout_s: Longest time between two checkpoints.
         distance_bytes: WAL after which the next checkpoint begins even earlier.
     """
-    cpus, most, known = subject.cpus.value, _most_rate(subject), subject.wal_bytes_per_s
-    if known is not None:
-        return msgspec.structs.replace(known, value=min(known.value, most))
-    bound = "at most a third of what the disk writes"
+    if subject.wal_bytes_per_s is not None:
+        return subject.wal_bytes_per_s
+    cpus, most = subject.cpus.value, _most_rate(subject)
     if subject.workload is WorkloadClass.ANALYTIC:
-        how = f"{subject.workload.value} on {cpus:g} CPUs, {bound}"
+        how = f"{subject.workload.value} on {cpus:g} CPUs, {_BOUND_WORDS}"
         return Known.assumed("WAL rate", min(_rate_at(subject, compression, timeout_s), most), "bytes/s", how)
 
     def find(ratio: float) -> tuple[float, float]:
@@ -86,7 +95,9 @@ def wal_rate(subject: TuningSubject, compression: str, *, timeout_s: float, dist
     (_, low), (every_s, rate), (_, high) = (find(ratio) for ratio in (_CHANGES_RANGE[0], 1.0, _CHANGES_RANGE[1]))
     usual = _CHANGES_PER_CPU_S[subject.workload]
     often = f"{every_s / 60:.0f} min" if every_s >= _IN_MINUTES_S else f"{every_s:.0f} s"
-    likely = f"{format_bytes_per_s(low)} to {format_bytes_per_s(min(high, most))} for half and twice as many; {bound}"
+    likely = (
+        f"{format_bytes_per_s(low)} to {format_bytes_per_s(min(high, most))} for half and twice as many; {_BOUND_WORDS}"
+    )
     if low >= most:
         likely = "half as many already write a third of what the disk writes, and no more is assumed"
     how = (
@@ -137,9 +148,12 @@ def _rate_at(subject: TuningSubject, compression: str, every_s: float, *, ratio:
 
 def _most_rate(subject: TuningSubject) -> float:
     """Return the highest WAL rate that is assumed."""
-    known = subject.wal_bytes_per_s
-    is_measured = known is not None and known.origin is not Origin.ASSUMED
-    return math.inf if is_measured else wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
+    return math.inf if subject.wal_bytes_per_s is not None else _disk_rate(subject)
+
+
+def _disk_rate(subject: TuningSubject) -> float:
+    """Return the WAL rate at which the disk of the WAL limits the load."""
+    return wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
 
 
 def is_bound_by_wal(subject: TuningSubject, rate: Known) -> bool:
@@ -150,7 +164,7 @@ def is_bound_by_wal(subject: TuningSubject, rate: Known) -> bool:
         rate: Its WAL rate without compression. Of one that was measured with compressed images, all may be images.
     """
     _, left = COMPRESSIONS[subject.wal_compression]
-    return rate.value / left >= wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
+    return rate.value / left >= _disk_rate(subject)
 
 
 def wal_distance_bytes(subject: TuningSubject, max_wal_bytes: float, completion_target: float) -> float:

@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import change_cost
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, is_untried
-from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s
+from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, with_bound_rate
 from pgdyno.tune.disk.classes import name_after
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import check_memory, server_bytes
@@ -69,7 +69,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     """
     if subject.wal_disk is not None:
         subject = msgspec.structs.replace(subject, wal_disk=name_after(subject.wal_disk, "pg_wal"))
-    draft = Draft(subject, fixed or {})
+    draft = Draft(with_bound_rate(subject), fixed or {})
     draft.subject = with_pool(draft)
     for layer in _LAYERS:
         layer(draft)
