@@ -25,6 +25,7 @@ from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.parts import find_least_rounds
 from pgdyno.plan.plan import Machine, Plan, PlannedSweep, plan_study
 from pgdyno.plan.scaling import make_client_sweep, plan_scaling, plan_sweep
+from pgdyno.plan.size import find_data_to_come
 from pgdyno.record.types import ServerFacts
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
@@ -146,6 +147,23 @@ def test_a_setting_of_the_users_is_not_tried_in_whatever_case_they_write_it() ->
     chosen = choose_trial_set(derive(make_subject(), fixed=fixed), fixed=fixed, refused={})
     assert "shared_buffers" not in chosen.settings()
     assert "--set" in chosen.left_out["shared_buffers"]
+
+
+@pytest.mark.parametrize(
+    ("data", "loaded", "copies"),
+    [
+        ({}, frozenset(), 2),  # what is loaded, and its working copy
+        ({}, frozenset({50}), 1),
+        ({"restore": "command", "restore_command": "true"}, frozenset({50}), 0),
+    ],
+)
+def test_what_of_the_data_is_still_to_come_to_the_disk(
+    data: dict[str, object], loaded: frozenset[int], copies: int
+) -> None:
+    study = compose("tpcb-like", data={"scale": 50, **data})
+    machine = msgspec.structs.replace(MACHINE, loaded_scales=loaded)
+    planned = plan_study(study, machine)
+    assert find_data_to_come(study, planned, machine) == copies * (planned.dataset_bytes or 0)
 
 
 def test_stock_is_the_reference_and_derived_sets_what_is_tried() -> None:

@@ -105,7 +105,7 @@ def test_recovery_in_time_bounds_the_wal() -> None:
 
 
 def test_compressed_wal_changes_more_pages() -> None:
-    subject = make_subject(dataset=400 * GB, recovery_s=known(300, "s"))
+    subject = make_subject(dataset=400 * GB, held_bytes=400.0 * GB, recovery_s=known(300, "s"))
     # 4 GB at 100 MB/s, and the images of 8.2 GB of pages, nearly each a write of its own: p (1 - p) of 400 GB, p = 2 %.
     assert recovery_s(subject, 4 * GB, "lz4") == pytest.approx(43 + 1_070_000 * 0.98 / 3000, rel=0.01)
     longest = [recovery_s(subject, 4 * GB, each) for each in ("off", "pglz", "lz4", "zstd")]
@@ -211,8 +211,11 @@ def test_inputs_say_which_disk_they_are_of() -> None:
         ({"dataset": 92 * GB, "wal_disk": make_disk(free=40 * GB)}, "24GB", ""),
         ({"dataset": known(92 * GB, "bytes", origin=Origin.MEASURED)}, "2GB", ""),  # of a record
         ({"dataset": known(92 * GB, "bytes", origin=Origin.ASSUMED)}, "24GB", ""),
-        ({"dataset": 300 * GB}, "24GB", "300 GB of data do not fit on the disk, which has 100 GB (said so): give it"),
-        ({"dataset": 300 * GB, "held_bytes": 1.0 * GB}, "24GB", "299 GB more of data do not fit"),
+        ({"dataset": 92 * GB, "to_come_bytes": 0.0}, "24GB", ""),  # loaded, as a bench knows
+        ({"dataset": 46 * GB, "to_come_bytes": 92.0 * GB}, "2GB", ""),  # and a working copy
+        ({"dataset": 100 * GB}, "32MB", ""),
+        ({"dataset": 300 * GB}, "32MB", "300 GB of data do not fit on the disk, which has 100 GB (said so): give it"),
+        ({"dataset": 300 * GB, "held_bytes": 1.0 * GB}, "32MB", "299 GB more of data do not fit"),
         ({"dataset": 300 * GB, "wal_disk": make_disk(free=40 * GB)}, "24GB", "300 GB of data do not fit"),
     ]
 )

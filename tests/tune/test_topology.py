@@ -292,7 +292,7 @@ def test_data_whose_size_is_only_assumed_leave_a_slot_its_wal_and_a_full_disk_a_
     disk = make_disk(free=60 * GB)
     for dataset, least_gb in (
         (known(90 * GB, "bytes", name="dataset", origin=Origin.ASSUMED), 10),
-        (known(90 * GB, "bytes", name="dataset"), 1),
+        (known(90 * GB, "bytes", name="dataset"), 8 / 1024),
     ):
         tuning = standing(disk=disk, dataset=dataset, wal_bytes_per_s=10 * MB)
         kept = parse_in_unit(value(tuning, "max_slot_wal_keep_size"), "B", is_integer=False)

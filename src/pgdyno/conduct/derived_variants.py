@@ -19,6 +19,7 @@ from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import with_scaling
+from pgdyno.plan.size import find_data_to_come
 from pgdyno.plan.variants import with_canonical_names
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
@@ -114,7 +115,7 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     planned = plan_study(study, machine, load_budget_s=budget.load_s)
     fixed = list_fixed(study, installation.facts.major)
     wishes = LoadHints(workload=classify_load(planned))
-    subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned))
+    subject = make_subject(seen, installation.facts, wishes, measured=_know_load(study, planned, machine))
     subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
     tuning = accept_settings(derive(subject, fixed=fixed), installation, user=home.user, fixed=fixed)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
@@ -230,13 +231,14 @@ def describe_tuned(tuning: DerivedSettings, chosen: TrialSet, planned: Plan, *, 
     )
 
 
-def _know_load(plan: Plan) -> MeasuredLoad:
+def _know_load(study: Study, plan: Plan, machine: Machine) -> MeasuredLoad:
     """Return the load as the bench itself has chosen it."""
     how = "as this bench runs it"
     clients = max(workload.clients for workload in plan.workloads)
     return MeasuredLoad(
         active=Known.declared("active sessions", clients, "count", how),
         dataset=Known.declared("dataset", plan.dataset_bytes or 0, "bytes", how),
+        to_come_bytes=find_data_to_come(study, plan, machine),
     )
 
 

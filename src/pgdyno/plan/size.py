@@ -21,7 +21,7 @@ from pgdyno.plan.room import (
     predict_wal_bytes,
     slack_bytes_of,
 )
-from pgdyno.plan.types import Between, Choice, Machine, PlannedTrial, PlannedWorkload
+from pgdyno.plan.types import Between, Choice, Machine, Plan, PlannedTrial, PlannedWorkload
 from pgdyno.spec.initdb import combine_choices
 from pgdyno.spec.study import RestorePolicy, ServerKind, Study
 from pgdyno.units import format_bytes
@@ -107,8 +107,7 @@ def plan_size(
     # Data that are already loaded are known only for the reference's PostgreSQL and its choices of initdb.
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
     _check_one_cluster(study, variants, len(wanted))
-    standbys = study.server.standbys
-    copies = 0 if study.data.restore is RestorePolicy.COMMAND else 1 + standbys
+    standbys, copies = study.server.standbys, _count_copies(study)
     has_wal = has_wal_at_home(variants, machine)
     check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine, copies=copies, has_wal=has_wal)
     largest = max(each for _, each in wanted)
@@ -122,6 +121,19 @@ def plan_size(
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / LOAD_BYTES_PER_S for each in to_load),
         between=predict_between(study, variants, workloads, machine, size_bytes=largest * bytes_per_scale),
     )
+
+
+def find_data_to_come(study: Study, plan: Plan, machine: Machine) -> int:
+    """Return how many bytes of data a study of pgdyno's own server, without variants, brings to the disk of its home.
+
+    They are those of the cluster that is still to be loaded, and of the working copies.
+    """
+    to_load = 0 if plan.scale in machine.loaded_scales else 1
+    return (to_load + _count_copies(study)) * (plan.dataset_bytes or 0)
+
+
+def _count_copies(study: Study) -> int:
+    return 0 if study.data.restore is RestorePolicy.COMMAND else 1 + study.server.standbys
 
 
 def _check_one_cluster(study: Study, variants: Sequence[Variant], clusters: int) -> None:

@@ -25,6 +25,8 @@ class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True):
     wal_compression: str = "off"
     active: Known | None = None
     dataset: Known | None = None
+    to_come_bytes: float | None = None
+    """How much of its data, in all copies, is still to come to the disk; None if that is not known."""
     cpu_count: float | None = None
     """CPUs of the machine that it was measured on; None if that was not seen."""
     knee: MeasuredKnee | str = ""

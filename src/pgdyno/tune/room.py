@@ -11,6 +11,8 @@ from pgdyno.units import format_bytes
 
 def data_to_come_bytes(subject: TuningSubject) -> float:
     """Return how much of the data is not on the disk yet; 0 if their size is only assumed, since they may be there already."""
+    if subject.to_come_bytes is not None:
+        return subject.to_come_bytes
     if subject.dataset.origin is Origin.ASSUMED:
         return 0.0
     return max(0.0, subject.dataset.value - subject.held_bytes)
@@ -18,14 +20,13 @@ def data_to_come_bytes(subject: TuningSubject) -> float:
 
 def fits_data(subject: TuningSubject) -> bool:
     """Return whether the disk has room for the data that are still to come."""
-    return data_to_come_bytes(subject) < subject.disk.free_bytes.value
+    return data_to_come_bytes(subject) <= subject.disk.free_bytes.value
 
 
 def wal_room_bytes(subject: TuningSubject) -> float:
-    """Return the space on the disk of the WAL that the data leave; of data that do not fit there, which need another disk, all."""
+    """Return the space on the disk of the WAL that the data leave: none if they do not fit there."""
     free = wal_disk(subject).free_bytes.value
-    is_shared = subject.wal_disk is None
-    return free - data_to_come_bytes(subject) if is_shared and fits_data(subject) else free
+    return max(0.0, free - data_to_come_bytes(subject)) if subject.wal_disk is None else free
 
 
 def describe_shortage(subject: TuningSubject) -> Iterator[str]:

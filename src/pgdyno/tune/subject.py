@@ -189,6 +189,7 @@ def _complete(
         active=_find_active(wishes, measured, workload, cpus=cpus, memory=memory, connections=connections),
         dataset=_find_dataset(wishes, measured, state, memory=memory, room_bytes=room_bytes),
         held_bytes=held_bytes,
+        to_come_bytes=measured.to_come_bytes,
         disk=disk,
         wal_disk=wal_disk,
         wal_segment_bytes=int(shown.get("wal_segment_size", DEFAULT_SEGMENT_BYTES)),

@@ -218,6 +218,8 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Known
     held_bytes: float = 0.0
     """Data that lie on the disk already, so that its free space is without them."""
+    to_come_bytes: float | None = None
+    """Data that are to lie on the disk and do not yet, where that is known; None if they are what is not held."""
     disk: Disk
     wal_disk: Disk | None = None
     """Disk of pg_wal; None if it shares the data's disk."""

@@ -12,7 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.spec.study import SLOT_WAL_SETTING
 from pgdyno.tune.checkpoints import wal_disk
 from pgdyno.tune.draft import GB, MB, Draft, round_down, size
-from pgdyno.tune.room import fits_data, wal_room_bytes
+from pgdyno.tune.room import wal_room_bytes
 from pgdyno.tune.rules.wal_pace import rate_of
 from pgdyno.tune.slots import describe_lost_slots
 from pgdyno.tune.types import Estimated, Known, Layer, Origin
@@ -132,7 +132,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     share = _SHARED_DISK_SHARE if subject.wal_disk is None else _OWN_DISK_SHARE
     free = wal_room_bytes(subject)
     room = max(0.0, free * share - draft.number("max_wal_size"))
-    if subject.wal_disk is None and (subject.dataset.origin is Origin.ASSUMED or not fits_data(subject)):
+    if subject.wal_disk is None and subject.dataset.origin is Origin.ASSUMED:
         # They may take half of the disk, or be there already: as much as checkpoints may have leaves room for both.
         room = min(room, free * _UNKNOWN_DATA_SHARE)
     wanted = max(GB, rate.value * _LONGEST_S)
@@ -146,7 +146,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
         size(value),
         layer=Layer.REPLICATION,
         reason=f"a slot keeps WAL for a standby that is away, without a bound until the disk is full; this is {bound}.",
-        formula=f"WAL rate × 24 h, at least 1 GB, at most {share:g} of the space that data leave free, less max_wal_size, and a quarter of it where the size of data is only assumed, or they do not fit; never less than max_wal_size / 4",
+        formula=f"WAL rate × 24 h, at least 1 GB, at most {share:g} of the space that data leave free, less max_wal_size, and a quarter of it where the size of data is only assumed; never less than max_wal_size / 4",
         inputs=(standbys, rate, disk.free_bytes, *((subject.dataset,) if free < disk.free_bytes.value else ())),
         source=f"{_SENDING}, max_slot_wal_keep_size; src/backend/access/transam/xlog.c, KeepLogSeg()",
         trades="a standby that falls further behind has lost its slot and is made anew",

@@ -61,7 +61,7 @@ def _check_fixed(draft: Draft) -> None:
             )
     free, room = wal_disk(draft.subject).free_bytes, wal_room_bytes(draft.subject)
     wanted = draft.number("max_wal_size")
-    if draft.is_fixed("max_wal_size") and wanted > room:
+    if draft.is_fixed("max_wal_size") and wanted > max(room, least):
         data = f", of which data will take {format_bytes(free.value - room)}" if room < free.value else ""
         raise SpecError(
             f"max_wal_size of {format_bytes(wanted)} does not fit the disk",
