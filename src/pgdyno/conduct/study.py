@@ -191,7 +191,7 @@ def reopen_record(store: RecordStore, machine: Machine, ui: Ui) -> None:
     ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)
     for number in store.interrupted_numbers():
         ui.say(
-            f"trial {number} was interrupted: it runs again if it is still needed, and what it left is kept beside it"
+            f"trial {number} was interrupted and does not count: its files are kept, and what is still needed follows"
         )
 
 
