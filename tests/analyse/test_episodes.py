@@ -163,6 +163,44 @@ def test_a_stall_of_any_length_is_found_to_the_second_in_a_trial_of_any_length(
     assert (stall.before, stall.after) == (pytest.approx(3000, rel=0.1), pytest.approx(3000 * share, rel=0.1))
 
 
+@pytest.mark.parametrize(
+    ("low", "share", "still", "after", "kinds"),
+    [
+        pytest.param(4, 0.6, 1, 1.0, {EpisodeKind.SAWTOOTH, EpisodeKind.STALL}, id="beside a stall of a second"),
+        pytest.param(4, 0.6, 5, 1.0, {EpisodeKind.SAWTOOTH, EpisodeKind.STALL}, id="beside a stall of 5 s"),
+        pytest.param(4, 0.6, 16, 1.0, {EpisodeKind.SAWTOOTH, EpisodeKind.STALL}, id="beside a stall of 16 s"),
+        pytest.param(8, 0.05, 0, 1.0, {EpisodeKind.SAWTOOTH}, id="so deep that its low parts could be stalls"),
+    ],
+)
+def test_a_cycle_is_found_with_its_period(
+    low: int, share: float, still: int, after: float, kinds: set[EpisodeKind]
+) -> None:
+    at = np.arange(120)
+    for seed in range(3):
+        values = 3000 * make_noise(seed, length=120, correlation=0.5) * np.where((at - 5) % 12 < low, share, 1.0)
+        values[37 + seed : 37 + seed + still] = 0.0
+        values[66:] *= after
+        found = look(values).episodes
+        assert {one.kind for one in found} == kinds
+        assert [one.period_s for one in found if one.period_s] == [pytest.approx(12, abs=0.5)]
+
+
+def test_long_stalls_at_equal_distances_are_a_cycle_besides() -> None:
+    at = np.arange(290)
+    found = look(3000 * make_noise(1, length=290, correlation=0.5) * np.where((at - 5) % 30 < 20, 0.03, 1.0)).episodes
+    assert [one.from_s for one in found if one.kind is EpisodeKind.STALL] == list(range(5, 260, 30))
+    (saw,) = (one for one in found if one.kind is not EpisodeKind.STALL)
+    assert (saw.kind, saw.period_s) == (EpisodeKind.SAWTOOTH, pytest.approx(30, abs=1))
+
+
+def test_too_few_seconds_beside_a_stall_are_the_reason() -> None:
+    values = 3000 * make_noise(3, length=60, correlation=0.5)
+    values[5:50] = 0.0
+    course = look(values)
+    assert [one.kind for one in course.episodes] == [EpisodeKind.STALL]
+    assert course.reason == "13 s beside its stalls are too short to tell a change from noise"
+
+
 def test_what_lasts_to_the_end_is_no_stall_and_hides_none() -> None:
     values = 3000 * make_noise(3, length=120, correlation=0.5)
     values[80:] *= 0.08

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pgdyno.analyse.episodes.dips import Dips, find_dips, measure_chance
 from pgdyno.analyse.episodes.fit import (
+    MIN_CYCLES,
     MIN_OBSERVATIONS,
     Fit,
     Shape,
@@ -28,7 +29,7 @@ from pgdyno.analyse.episodes.fit import (
     fit_curves,
     fit_jointly,
 )
-from pgdyno.analyse.episodes.stalls import MIN_COUNT, Line, cut_out, find_stalls
+from pgdyno.analyse.episodes.stalls import MIN_COUNT, STALL_RATIO, Line, bridge, cut_out, find_stalls, is_long
 from pgdyno.analyse.episodes.types import AGAIN_RATIO, WORSE, Episode, EpisodeKind
 from pgdyno.analyse.series import ChartKind, Event, Series
 
@@ -70,7 +71,7 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
     if len(times) < 2:
         return DetectedEpisodes(episodes=(), reason="fewer than two whole seconds were seen")
     step_s = float(np.median(np.diff(times)))
-    if len(times) * step_s < _MIN_S or len(times) < MIN_OBSERVATIONS:
+    if _is_too_short(len(times), step_s):
         return DetectedEpisodes(
             episodes=(), reason=f"{len(times) * step_s:.0f} s are too short to tell a change from noise"
         )
@@ -85,15 +86,7 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
         numbers=np.arange(len(times)),
     )
     stalls = tuple(find_stalls(line)) if metric == "tps" else ()
-    line = cut_out(line, stalls)
-    if not len(line.values) or not np.median(line.values) > 0.0:
-        return DetectedEpisodes(episodes=stalls, reason=f"{metric} has too few observations above 0")
-    width = _choose_width(line)
-    if width is None:
-        return DetectedEpisodes(
-            episodes=stalls, reason="too few transactions to tell a change from the noise of counting"
-        )
-    return DetectedEpisodes(episodes=tuple(sorted((*stalls, *_find_changes(line, width)), key=_start_time)))
+    return _find_beside(line, stalls)
 
 
 def find_trial_episodes(
@@ -134,17 +127,56 @@ def _start_time(one: Episode) -> float:
     return one.from_s
 
 
-def _choose_width(line: Line) -> int | None:
-    """Choose how many observations to average, more in a long trial or at low TPS; None if TPS is too low to judge."""
+def _is_too_short(count: int, step_s: float) -> bool:
+    return count * step_s < _MIN_S or count < MIN_OBSERVATIONS
+
+
+def _find_beside(line: Line, stalls: tuple[Episode, ...]) -> DetectedEpisodes:
+    """Find what happened beside stalls; a cycle is looked for before long ones are cut out, which ends its phase."""
+    long = tuple(one for one in stalls if is_long(one, line))
+    if len(long) >= MIN_CYCLES:
+        # Long stalls at equal distances are the low parts of a cycle.
+        found = _judge(bridge(line, tuple(one for one in stalls if one not in long)), stalls)
+        if any(one.change_ratio <= STALL_RATIO - 1 for one in found.episodes if one.kind is EpisodeKind.SAWTOOTH):
+            return found
+    bridged = bridge(line, stalls)
+    found = _judge(bridged, stalls)
+    if not long or any(one.kind is EpisodeKind.SAWTOOTH for one in found.episodes):
+        return found
+    # So long a line as bridges them is smoother than the noise around it, and makes that look like a change.
+    return _judge(cut_out(bridged, long), stalls)
+
+
+def _judge(line: Line, stalls: tuple[Episode, ...]) -> DetectedEpisodes:
+    if reason := _why_unjudged(line):
+        return DetectedEpisodes(episodes=stalls, reason=reason)
+    return DetectedEpisodes(episodes=tuple(sorted((*stalls, *_find_changes(line)), key=_start_time)))
+
+
+def _why_unjudged(line: Line) -> str | None:
+    """Say why no change can be told in what is left beside long stalls; None if it can."""
+    count = len(line.values)
+    if _is_too_short(count, line.step_s):
+        return f"{count * line.step_s:.0f} s beside its stalls are too short to tell a change from noise"
+    if not np.median(line.values) > 0.0:
+        return f"{line.metric} has too few observations above 0"
+    if count // _choose_width(line) < MIN_OBSERVATIONS:
+        return "too few transactions to tell a change from the noise of counting"
+    return None
+
+
+def _choose_width(line: Line) -> int:
+    """Choose how many observations to average, more in a long trial or at low TPS."""
     count = len(line.values)
     bin_s = _BIN_S if count * line.step_s >= _SHORT_S else _SHORT_BIN_S
     width = max(math.ceil(bin_s / line.step_s), math.ceil(count / _MAX_BINS))
     if line.metric == "tps":
         width = max(width, math.ceil(MIN_COUNT / (float(np.median(line.values)) * line.step_s)))
-    return width if count // width >= MIN_OBSERVATIONS else None
+    return width
 
 
-def _find_changes(line: Line, width: int) -> Iterator[Episode]:
+def _find_changes(line: Line) -> Iterator[Episode]:
+    width = _choose_width(line)
     count = len(line.values) // width
     # Surplus observations are dropped at the beginning, where clients connect.
     lead = len(line.values) - count * width

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 MIN_OBSERVATIONS = 8
 _EDGE = 2
-_MIN_CYCLES = 3
+MIN_CYCLES = 3
 _MIN_PERIOD = 3
 _CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.95)
 _DEEPEST = 4
@@ -233,7 +233,7 @@ def _dents(count: int) -> Iterator[ShapeTemplate]:
 
 
 def _cycles(count: int) -> Iterator[ShapeTemplate]:
-    for halves in range(2 * _MIN_PERIOD, 2 * count // _MIN_CYCLES + 1):
+    for halves in range(2 * _MIN_PERIOD, 2 * count // MIN_CYCLES + 1):
         period = halves / 2
         for start in range(math.ceil(period)):
             for width in range(1, int(period) // 2 + 1):

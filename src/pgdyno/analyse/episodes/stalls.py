@@ -1,7 +1,7 @@
 """Find stalls, second by second, and take them out of a series.
 
-A stall is measured against the level outside of it. A median around each second is such a level only while the stall is
-the smaller part of what the median sees, so seconds in which hardly anything was done are left out of it.
+A stall is measured against the median around each second. A standstill of more than 15 s fills that median with its own
+seconds; it is measured against the level without all seconds in which hardly anything was done.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAD = 1.4826
 """A median absolute deviation times this is a normal distribution's standard deviation."""
 MIN_COUNT = 20.0
 """With fewer transactions per observation, counting noise is neither small nor uniform."""
-_STALL_RATIO = 0.3
+STALL_RATIO = 0.3
 _STALL_SPREADS = 4.5
 _LEVEL_S = 15.0
 _MIN_AROUND = 8
-# Share of the usual level up to which an observation says nothing about the level around it.
+# Share of the usual level up to which hardly anything is done.
 _HARDLY_RATIO = 0.1
 # A trial may stand still for up to three quarters of its time.
 _USUAL_QUANTILE = 0.75
@@ -47,45 +47,62 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         return self.first_s + float(np.interp(index, np.arange(len(edges)), edges)) * self.step_s
 
 
-def find_stalls(line: Line) -> Iterator[Episode]:
-    """Find runs of observations far below the level around them, followed by a return.
+class _Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Observations far below the level, from `start` up to `stop`."""
 
-    Values near zero always count; a share of the level counts only if the usual spread does not reach down to it.
+    start: int
+    stop: int
+    level: Floats
+
+
+def find_stalls(line: Line) -> Iterator[Episode]:
+    """Find runs of observations far below the level around them, followed by a return, by time.
+
+    Values near zero always count; a share of the level counts only if the usual spread does not reach down to it. For
+    more than 15 s, a tenth of the level always counts.
     """
     values = line.values
-    level, usual = _measure_level(line)
-    spread = MAD * float(np.median(np.abs(values[usual] / np.maximum(level[usual], 1e-9) - 1)))
-    limit = level * np.clip(1 - _STALL_SPREADS * spread, NOTHING_RATIO, _STALL_RATIO)
-    low = (values <= limit) & (level * line.step_s >= MIN_COUNT)
-    for start, stop in find_runs(low):
-        if start == 0 or stop == len(values):
-            continue
-        again = np.flatnonzero(values[stop:] >= AGAIN_RATIO * level[stop])
-        mean = float(values[start:stop].mean())
+    for run in sorted(_find_low_runs(line), key=lambda one: one.start):
+        again = np.flatnonzero(values[run.stop :] >= AGAIN_RATIO * run.level[run.stop])
+        before, mean = float(run.level[run.start]), float(values[run.start : run.stop].mean())
         yield Episode(
             kind=EpisodeKind.STALL,
             metric=line.metric,
-            from_s=line.at_s(start),
-            until_s=line.at_s(stop),
-            before=float(level[start]),
+            from_s=line.at_s(run.start),
+            until_s=line.at_s(run.stop),
+            before=before,
             after=mean,
-            change_ratio=mean / float(level[start]) - 1,
-            recovery_s=None if not len(again) else float(stop + again[0] - start) * line.step_s,
+            change_ratio=mean / before - 1,
+            recovery_s=None if not len(again) else float(run.stop + again[0] - run.start) * line.step_s,
         )
+
+
+def is_long(stall: Episode, line: Line) -> bool:
+    """Return whether a stall is longer than the surroundings of an observation, on one side of it."""
+    return (stall.until_s or math.inf) - stall.from_s > (_count_around(line) + 0.5) * line.step_s
+
+
+def bridge(line: Line, stalls: Sequence[Episode]) -> Line:
+    """Interpolate over stalls and the observations that they touch on either side: stalls are reported already."""
+    touched, at = _find_touched(line, stalls), np.arange(len(line.values))
+    if touched.all():
+        return line
+    return msgspec.structs.replace(line, values=np.interp(at, at[~touched], line.values[~touched]))
 
 
 def cut_out(line: Line, stalls: Sequence[Episode]) -> Line:
-    """Cut out stalls and the observations that they touch on either side: stalls are reported already.
+    """Cut out stalls and the observations that they touch on either side."""
+    touched = _find_touched(line, stalls)
+    return msgspec.structs.replace(line, values=line.values[~touched], numbers=line.numbers[~touched])
 
-    Anything put in their place would be smoother than the noise around it, and make that look like a change.
-    """
+
+def _find_touched(line: Line, stalls: Sequence[Episode]) -> NDArray[np.bool_]:
     begin_s = line.first_s + line.numbers * line.step_s
     touched = np.zeros(len(begin_s), dtype=bool)
     for stall in stalls:
-        touched |= (begin_s + 1.5 * line.step_s > stall.from_s) & (
-            begin_s < (stall.until_s or math.inf) + line.step_s / 2
-        )
-    return msgspec.structs.replace(line, values=line.values[~touched], numbers=line.numbers[~touched])
+        until_s = stall.until_s or math.inf
+        touched |= (begin_s + 1.5 * line.step_s > stall.from_s) & (begin_s < until_s + line.step_s / 2)
+    return touched
 
 
 def find_runs(chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
@@ -100,13 +117,39 @@ def take_medians(values: Floats, half: int) -> Floats:
     return np.asarray(np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1))
 
 
-def _measure_level(line: Line) -> tuple[Floats, NDArray[np.bool_]]:
-    """Measure the level around each observation, and return which observations it is measured by."""
-    values, half = line.values, max(round(_LEVEL_S / line.step_s), _MIN_AROUND)
+def _find_low_runs(line: Line) -> Iterator[_Run]:
+    """Find long runs below the level outside of them, and beside them short ones below the level around them."""
+    values, half = line.values, _count_around(line)
+    usual = _find_usual(values)
+    at, is_taken = np.arange(len(values)), np.zeros(len(values), dtype=bool)
+    outside = np.interp(at, at[usual], take_medians(values[usual], half))
+    for start, stop in _find_inner_runs(line, outside, usual, least=_HARDLY_RATIO):
+        if stop - start > half:
+            is_taken[start:stop] = True
+            yield _Run(start=start, stop=stop, level=outside)
+    around = take_medians(values, half)
+    for start, stop in _find_inner_runs(line, around, np.ones_like(usual), least=NOTHING_RATIO):
+        if not is_taken[start:stop].any():
+            yield _Run(start=start, stop=stop, level=around)
+
+
+def _find_inner_runs(line: Line, level: Floats, usual: NDArray[np.bool_], *, least: float) -> Iterator[tuple[int, int]]:
+    """Find runs far below a level; what lasts from the beginning or to the end is a level of its own."""
+    spread = MAD * float(np.median(np.abs(line.values[usual] / np.maximum(level[usual], 1e-9) - 1)))
+    limit = level * np.clip(1 - _STALL_SPREADS * spread, least, STALL_RATIO)
+    low = (line.values <= limit) & (level * line.step_s >= MIN_COUNT)
+    return ((start, stop) for start, stop in find_runs(low) if start > 0 and stop < len(low))
+
+
+def _find_usual(values: Floats) -> NDArray[np.bool_]:
+    """Find the observations outside of runs in which hardly anything was done, unless such a run is at either end."""
     usual = np.ones(len(values), dtype=bool)
     for start, stop in find_runs(values <= _HARDLY_RATIO * np.quantile(values, _USUAL_QUANTILE)):
-        # What lasts from the beginning or to the end is a level of its own.
         if start > 0 and stop < len(values):
             usual[start:stop] = False
-    at = np.arange(len(values))
-    return np.interp(at, at[usual], take_medians(values[usual], half)), usual
+    return usual
+
+
+def _count_around(line: Line) -> int:
+    """Return how many observations on either side of one are its surroundings."""
+    return max(round(_LEVEL_S / line.step_s), _MIN_AROUND)
