@@ -28,6 +28,7 @@ from pgdyno.analyse.episodes.fit import (
     find_shapes,
     fit_curves,
     fit_jointly,
+    measure_strength,
 )
 from pgdyno.analyse.episodes.stalls import MIN_COUNT, STALL_RATIO, Line, bridge, cut_out, find_stalls, is_long
 from pgdyno.analyse.episodes.types import AGAIN_RATIO, WORSE, Episode, EpisodeKind
@@ -198,12 +199,16 @@ def _find_changes(line: Line) -> Iterator[Episode]:
 
 
 def _find_shapes(dips: Dips, means: _Floats, average: Callable[[_Floats], _Floats]) -> tuple[Fit, ...]:
-    """Find shapes that are there without single seconds that stand out, or else those too strong to be their chance."""
+    """Find shapes; what only single seconds that stand out show must be stronger than these are at random moments."""
     if dips.is_empty:
         return find_shapes(means)
-    if fits := find_shapes(average(dips.rest)):
-        return fit_jointly(means, [fit.template for fit in fits])
-    return find_shapes(means, least=measure_chance(dips, average)) if find_shapes(means) else ()
+    beside = fit_jointly(means, [fit.template for fit in find_shapes(average(dips.rest))])
+    curve = fit_curves(beside, len(means)).sum(axis=1)
+    left = means - curve
+    if not find_shapes(left) or measure_strength(left) <= measure_chance(dips, lambda logs: average(logs) - curve):
+        return beside
+    # Shapes of the seconds that stand out and others are found together: the rest of a cycle's dips may have any shape.
+    return find_shapes(means) or beside
 
 
 class _Binned(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,16 +89,15 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-def find_shapes(values: Floats, *, least: float = 0.0) -> tuple[Fit, ...]:
+def find_shapes(values: Floats) -> tuple[Fit, ...]:
     """Find every shape of a series that its noise does not explain, by time.
 
     The strongest shape is found first, then those in the residuals on either side of it (binary segmentation).
 
     Args:
         values: Evenly spaced, finite; shape (n,).
-        least: Strength that a shape must exceed besides that of autocorrelated noise.
     """
-    searched = _search(values, offset=0, total=len(values), depth=0, least=least)
+    searched = _search(values, offset=0, total=len(values), depth=0)
     found = [one for each in searched for one in _split_dent(each, len(values))]
     return fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
 
@@ -156,11 +155,11 @@ def _critical_strength(count: int) -> float:
     return 19.0 + 0.1 * count
 
 
-def _search(values: Floats, *, offset: float, total: int, depth: int, least: float) -> Iterator[ShapeTemplate]:
+def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterator[ShapeTemplate]:
     if len(values) < MIN_OBSERVATIONS or depth == _DEEPEST or not np.ptp(values) > 0.0:
         return
     strength, coarse = _find_strongest(values)
-    if strength <= max(_critical_strength(len(values)), least):
+    if strength <= _critical_strength(len(values)):
         return
     template = _refine(values, coarse)
     yield _shift(template, offset, total)
@@ -169,7 +168,7 @@ def _search(values: Floats, *, offset: float, total: int, depth: int, least: flo
         rest = values - fit_jointly(values, [template])[0].size * template.draw(len(values))
         edges = sorted({0, round(template.start), round(template.stop), len(values)})
         for begin, end in itertools.pairwise(edges):
-            yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1, least=least)
+            yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1)
 
 
 def _split_dent(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
