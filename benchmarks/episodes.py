@@ -2,8 +2,8 @@
 
 Each series is AR(1) noise around a level, at 1 s. Nothing is in a quiet one: every episode is false. In the others a drop
 of so much is planted at 55 % of the trial, which stays; the interval of its size should hold the true one. Some have single
-seconds besides that stand out at random moments, and mean nothing; some stand still for a while. Last, a cause is asked for
-of drops that never were, at many moments of the stored quiet record: every one named is false.
+seconds besides that stand out at random moments, and mean nothing; some stand still for a while; some have a cycle. Last, a
+cause is asked for of drops that never were, at many moments of the stored quiet record: every one named is false.
 
     python benchmarks/episodes.py [--quick]
 """
@@ -32,7 +32,25 @@ _LEVEL_TPS = 3000.0
 # Share of the seconds that stand out, and what each is multiplied by.
 _DIPS = ((0.03, 0.4), (0.05, 0.4), (0.1, 0.4))
 _SPIKES = ((0.05, 5.0), (0.03, 10.0))
-_STANDSTILLS_S = ((60, 16), (600, 15), (600, 16), (600, 80), (3600, 16), (3600, 80))
+# Length of the trial and of its standstill, the share of the level that is left in it, and the coefficient of variation.
+_STANDSTILLS = (
+    *(
+        (length, still, 0.0, 0.05)
+        for length, still in ((60, 16), (600, 15), (600, 16), (600, 300), (3600, 16), (3600, 300))
+    ),
+    *((120, 30, share, variation) for share, variation in ((0.05, 0.05), (0.05, 0.2), (0.1, 0.05), (0.12, 0.05))),
+)
+# Of each 12 s of 120 so many are at this share of the level; a stall of so many seconds besides; the level after 55 %.
+_CYCLES = {
+    "plain": (4, 0.6, 0, 1.0),
+    "stall1": (4, 0.6, 1, 1.0),
+    "stall5": (4, 0.6, 5, 1.0),
+    "stall16": (4, 0.6, 16, 1.0),
+    "stall30": (4, 0.6, 30, 1.0),
+    "deep": (8, 0.05, 0, 1.0),
+    "dips": (2, 0.5, 0, 1.0),
+    "dips_cliff": (2, 0.5, 0, 0.7),
+}
 
 
 def main() -> None:
@@ -44,6 +62,7 @@ def main() -> None:
     _say_false_beside_single_seconds(count)
     _say_found(count)
     _say_standstills(count // 4)
+    _say_cycles(count // 4)
     _say_false_causes()
     print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
 
@@ -110,19 +129,33 @@ def _say_found(count: int) -> None:
 def _say_standstills(count: int) -> None:
     """Say how often a standstill is found to the second, and how often anything else beside it."""
     random = np.random.default_rng(4)
-    for length, still in _STANDSTILLS_S:
+    for length, still, share, variation in _STANDSTILLS:
         seen = []
         for _ in range(count):
-            values = _make(random, length, 0.5, 0.05)
+            values = _make(random, length, 0.5, variation)
             begin = (length - still) // 2
-            values[begin : begin + still] = 0.0
+            values[begin : begin + still] *= share
             found = _look(values)
             stalls = [one for one in found if one.kind is EpisodeKind.STALL]
             is_found = [(one.from_s, one.until_s) for one in stalls] == [(begin, begin + still)]
             seen.append((is_found, len(found) > len(stalls)))
-        name = f"episodes.standstill.{length}s.{still}s"
-        say_share(f"{name}.found", [is_found for is_found, _ in seen], target=">= 0.95")
-        say_share(f"{name}.more", [is_more for _, is_more in seen], target="<= 0.05")
+        name = f"episodes.standstill.{length}s.{still}s" + (f".at{share}.variation{variation}" if share else "")
+        say_share(f"{name}.found", [is_found for is_found, _ in seen], target=None if share else ">= 0.95")
+        say_share(f"{name}.more", [is_more for _, is_more in seen], target=None if share else "<= 0.05")
+
+
+def _say_cycles(count: int) -> None:
+    """Say how often a cycle of 12 s is found with its period."""
+    random, at = np.random.default_rng(5), np.arange(120)
+    for name, (low, share, still, after) in _CYCLES.items():
+        seen = []
+        for i in range(count):
+            values = np.where((at - 5) % 12 < low, share, 1.0) * _make(random, 120, 0.5, 0.05)
+            begin = 30 + i % 40
+            values[begin : begin + still] = 0.0
+            values[66:] *= after
+            seen.append(any(abs((one.period_s or 0.0) - 12) < 1 for one in _look(values)))
+        say_share(f"episodes.cycle.{name}.found", seen)
 
 
 def _say_false_causes() -> None:
