@@ -304,6 +304,12 @@ def test_huge_pages_that_are_there_and_not(cluster: Cluster) -> None:
 def test_what_is_no_data_directory(tmp_path: Path, cluster: Cluster) -> None:
     with pytest.raises(SpecError, match="no data directory"):
         find_data_folder(tmp_path, bindir=None)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(SpecError, match="no data directory"):
+        find_data_folder(tmp_path / "loop", bindir=None)
+    (tmp_path / "PG_VERSION").write_bytes(b"\xff\n")
+    with pytest.raises(SpecError, match="of PostgreSQL"):
+        find_data_folder(tmp_path, bindir=None)
     (tmp_path / "PG_VERSION").write_text("9.6\n")
     with pytest.raises(SpecError, match=r"of PostgreSQL 9\.6"):
         find_data_folder(tmp_path, bindir=None)

@@ -205,19 +205,20 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
         HostError: The directory may not be read, or no programs of its version are found.
     """
     # As the kernel names it in /proc, by which the server's own processes are told from others.
-    path = path.resolve()
+    # Path.resolve() raises a RuntimeError at a loop of links before Python 3.13.
+    path = Path(os.path.realpath(path))
     try:
-        version = (path / "PG_VERSION").read_text(encoding="ascii").strip()
+        version = (path / "PG_VERSION").read_text(encoding="ascii", errors="replace").strip()
         owner = path.stat()
-    except (FileNotFoundError, NotADirectoryError) as exc:
+    except PermissionError as exc:
+        raise HostError(
+            f"this account may not look into {path}", detail=str(exc), hint="run as root or as the server's account"
+        ) from exc
+    except OSError as exc:
         raise SpecError(
             f"{path} is no data directory of PostgreSQL",
             detail=why(exc),
             hint="name the folder that `SHOW data_directory` prints",
-        ) from exc
-    except PermissionError as exc:
-        raise HostError(
-            f"this account may not look into {path}", detail=str(exc), hint="run as root or as the server's account"
         ) from exc
     if not version.isdigit() or not is_supported(int(version)):
         raise SpecError(f"the data are of PostgreSQL {version}", hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}")
