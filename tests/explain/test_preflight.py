@@ -348,7 +348,24 @@ def test_a_limit_is_raised_by_what_can_raise_it(tmp_path: Path, kind: LimitKind)
     pooled = msgspec.structs.replace(facts, limits=(limit,), devices=(), wal=disk, wal_devices=())
     (found,) = find_obstacles(msgspec.structs.replace(host, data_disk=disk), pooled)
     assert (found.severity is Severity.NOTE) is is_of_disk
-    assert ("which may be the data's disk or not" in found.claim) is is_of_disk
+    assert ("which may be a disk of data or WAL, or not" in found.claim) is is_of_disk
+    # The same where only the WAL's are unknown; memory has none.
+    limit = msgspec.structs.replace(limit, device="sdz" if is_of_disk else None)
+    for filesystem, is_told in (("zfs", True), ("tmpfs", not is_of_disk)):
+        wal = msgspec.structs.replace(disk, filesystem=filesystem)
+        pooled = msgspec.structs.replace(facts, limits=(limit,), wal=wal, wal_devices=())
+        told = [one for one in find_obstacles(host, pooled) if one.rule == "cgroup-limit"]
+        assert [one.severity is Severity.NOTE for one in told] == [is_of_disk] * is_told
+
+
+def test_an_array_may_be_one_of_a_disk_whose_devices_are_unknown(tmp_path: Path) -> None:
+    name = "RAID check of disks that hold neither data nor WAL"
+    host, facts = look(tmp_path, next(one for one in SCENARIOS if one.name == name))
+    zfs = msgspec.structs.replace(host.data_disk, filesystem="zfs", device="tank/wal", block_device=None)
+    found = find_obstacles(host, msgspec.structs.replace(facts, wal=zfs, wal_devices=()))
+    (sync,) = [one for one in found if one.rule == "raid-sync"]
+    assert sync.severity is Severity.CRITICAL
+    assert "neither" not in sync.claim
 
 
 def _find_huge_pages(folder: Path, **sizes: str) -> list[Finding]:

@@ -180,14 +180,14 @@ def _limits(rule_input: RuleInput) -> Iterator[Finding]:
     for limit in limits:
         if not _is_below_host(limit, rule_input):
             continue
-        # Where the data's device is not known, a limit may be one of another disk.
-        is_sure = limit.device is None or bool(rule_input.device_names)
+        # Where a disk's device is not known, a limit may be one of another disk.
+        is_sure = limit.device is None or limit.device in rule_input.device_names
         ways = (_DOCKER.get(limit.kind), f"`systemctl set-property UNIT {_SYSTEMD[limit.kind]}`")
         yield Finding(
             rule="cgroup-limit",
             severity=Severity.WARNING if is_sure else Severity.NOTE,
             claim=f"A control group gives less than the machine has: {limit.kind.value}"
-            + ("." if is_sure else f" of {limit.device}, which may be the data's disk or not."),
+            + ("." if is_sure else f" of {limit.device}, which may be a disk of data or WAL, or not."),
             evidence=f"{_format_limit(limit, rule_input)}, set on {limit.group}",
             why=_LIMIT_WHY.get(limit.kind, _IO_WHY),
             advice=f"Raise it ({'; '.join(filter(None, ways))}), or take the figures for those of a server with this limit.",
@@ -219,8 +219,7 @@ def _is_below_host(limit: CgroupLimit, rule_input: RuleInput) -> bool:
         return limit.value < rule_input.host.memory_bytes
     if limit.kind is LimitKind.TASKS:
         return limit.value < max(_FEW_TASKS, 2 * rule_input.clients_at_once)
-    ours = rule_input.device_names
-    return not ours or limit.device in ours
+    return limit.device in rule_input.device_names or not rule_input.knows_all_devices
 
 
 def _format_limit(limit: CgroupLimit, rule_input: RuleInput) -> str:

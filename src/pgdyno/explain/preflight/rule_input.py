@@ -98,11 +98,21 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def device_names(self) -> frozenset[str]:
         """Names of all devices of data and WAL, also of variants."""
-        disks = (self.host.data_disk, self.facts.wal, *(one.disk for one in self.facts.further))
         return frozenset(
             {device.name for device in self.facts.all_devices}
-            | {disk.block_device for disk in disks if disk and disk.block_device}
+            | {disk.block_device for disk, _ in self._list_disks() if disk.block_device}
         )
+
+    @property
+    def knows_all_devices(self) -> bool:
+        """Whether the device of each disk of data and WAL is known, also of variants; what lies in memory has none."""
+        return all(disk.is_in_memory or disk.block_device or devices for disk, devices in self._list_disks())
+
+    def _list_disks(self) -> Iterator[tuple[DiskFacts, tuple[BlockDevice, ...]]]:
+        yield self.host.data_disk, self.facts.devices
+        if self.facts.wal is not None:
+            yield self.facts.wal, self.facts.wal_devices
+        yield from ((one.disk, one.devices) for one in self.facts.further)
 
 
 def _is_elsewhere(wal: DiskFacts, data: DiskFacts) -> bool:

@@ -33,7 +33,7 @@ def _raid(rule_input: RuleInput) -> Iterator[Finding]:
     ours = rule_input.device_names
     for array in rule_input.facts.arrays:
         # Where either is unknown, they may be the same.
-        is_elsewhere = bool(ours and array.devices) and ours.isdisjoint(array.devices)
+        is_elsewhere = bool(rule_input.knows_all_devices and array.devices) and ours.isdisjoint(array.devices)
         if array.action not in _AT_REST:
             done = "" if array.done_ratio is None else f", {array.done_ratio * 100:.0f} % done"
             file = f"/sys/block/{array.name}/md/sync_action"
