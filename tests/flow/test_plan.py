@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from rich.console import Console
 
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
+from pgdyno.flow.check import check_study
 from pgdyno.flow.plan import PlanView, view_plan
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.plan import StepKind
 from pgdyno.record.device.disk_card import keep_card
+from pgdyno.run.change.kernel_file import check_values
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.run.own_server import OwnServer
@@ -111,6 +114,31 @@ def test_what_run_would_refuse_at_once_is_not_planned(tables: str, words: str) -
     with tempfile.TemporaryDirectory() as home, pytest.raises(SpecError) as caught:
         plan(Path(home), tables)
     assert words in caught.value.reason
+
+
+def test_what_only_another_account_may_do_is_planned_with_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(values: Mapping[str, str]) -> None:
+        if values.get("vm.swappiness"):
+            raise HostError("this account may not change vm.swappiness", hint="run as root")
+        check_values(values)
+
+    monkeypatch.setattr("pgdyno.conduct.request_check.check_values", refuse)
+    of_root = TWO.replace('"one"\n', '"one"\nsysctl = { "vm.swappiness" = "10" }\n')
+    text = f'[data]\nscale = 1\n[[workload]]\nname = "select-only"\n{of_root}'
+    study = parse_study(text, source="study", folder=Path())
+    shown = show(view_plan(study, place=Workspace.make(out=None, home=tmp_path, run_as=None)))
+    assert "this account may not change vm.swappiness: run as root" in shown
+    with pytest.raises(SpecError, match=r"no setting 'vm\.no_such'"):
+        plan(tmp_path, of_root + 'sysctl = { "vm.no_such" = "10" }\n')
+
+    # What else a check finds, it says, too.
+    text = f'[server]\nsettings = {{ fsync = "off" }}\n{text}'
+    spoiled = parse_study(text, source="study", folder=Path())
+    found = check_study(spoiled, home=tmp_path, is_planned=True).findings
+    assert "cannot run here: this account may not change vm.swappiness" in found[0].claim
+    assert "durability" in {one.rule for one in found}
 
 
 def test_the_clients_of_each_part_are_shown(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 import msgspec
 
 from pgdyno.conduct.workspace import Workspace, read_machine
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import Variant, identify_server, reference_server
 from pgdyno.plan.minutes import Budget, split_minutes
@@ -80,8 +80,15 @@ def check_kernel_settings(study: Study, major: int) -> None:
         HostError: This account may not change it.
     """
     experiment = plan_experiment(study, version_major=major)
+    refused = None
     for variant in () if experiment is None else experiment.variants:
-        check_values(variant.sysctl)
+        try:
+            check_values(variant.sysctl)
+        except HostError as error:
+            # What cannot be right anywhere comes first, and may be of a later variant.
+            refused = refused or error
+    if refused is not None:
+        raise refused
 
 
 def _check_server(server: ServerSpec, major: int, *, own: Variant | None = None) -> None:

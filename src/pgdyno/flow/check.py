@@ -124,8 +124,8 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     pooler = find_pooler(study)
     machine = machine_of(host, version_major=programs.major, others=read_other_disks(places), pooler=pooler)
     named = f"PostgreSQL {programs.version}, not started"
+    kernel = _find_kernel_obstacle(study, programs.major)
     try:
-        check_kernel_settings(study, programs.major)
         check_wal_homes(places, home)
         if study.server.port is not None:
             from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - loaded only if a port is named
@@ -134,13 +134,13 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         plan = plan_study(study, machine)
         sweep = plan_scaling(study, plan, machine)
     except HostError as error:
-        return _judge(named, host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S), refusal=error)
+        return _judge(named, host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S), others=(_refused(error), *kernel))
     intent = intent_of(plan, *([] if sweep is None else [sweep]))
     if not is_planned:
         intent = msgspec.structs.replace(intent, horizon_s=DEFAULT_HORIZON_S)
     others = find_other_servers(study)
     refused = find_variant_obstacles(study, host, facts, main=programs, others=others, user=user)
-    return _judge(named, host, facts, intent=intent, others=tuple(refused))
+    return _judge(named, host, facts, intent=intent, others=(*kernel, *refused))
 
 
 def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None, clients: int | None = None) -> Check:
@@ -230,13 +230,10 @@ def _judge(
     facts: PreflightFacts,
     *,
     intent: Intent,
-    refusal: HostError | None = None,
     others: tuple[Finding, ...] = (),
 ) -> Check:
     program = program_name()
     obstacles = (*others, *find_obstacles(host, facts, intent=intent))
-    if refusal is not None:
-        obstacles = (_refused(refusal), *obstacles)
     findings = tuple(
         msgspec.structs.replace(finding, advice=with_program(finding.advice, program)) for finding in obstacles
     )
@@ -244,6 +241,14 @@ def _judge(
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
     subject = f"{server}; {size}; data at {disk.path} ({disk.filesystem} on {disk.device})"
     return Check(subject=subject, host=host, facts=facts, findings=findings)
+
+
+def _find_kernel_obstacle(study: Study, major: int) -> tuple[Finding, ...]:
+    try:
+        check_kernel_settings(study, major)
+    except HostError as error:
+        return (_refused(error),)
+    return ()
 
 
 def _refused(error: HostError) -> Finding:

@@ -16,7 +16,7 @@ from pgdyno.conduct.cards.study import predict_study_cards_s
 from pgdyno.conduct.emulation import as_emulated
 from pgdyno.conduct.request_check import check_kernel_settings, check_settings
 from pgdyno.conduct.workspace import Workspace, read_machine
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.minutes import list_notes
@@ -49,6 +49,9 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     credits: tuple[CreditEnd, ...] = ()
     """When the burst credits of the declared machine end; empty where none are known."""
 
+    obstacles: tuple[str, ...] = ()
+    """Why `run` would refuse it under the present account."""
+
     @property
     def predicted_s(self) -> float:
         """Return how long all steps take."""
@@ -69,7 +72,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
             for step in plan.steps
         ]
         choices = [("chosen", "", f"{one.name} = {one.value}: {one.reason}") for one in self.plan.choices]
-        notes = [("note", "", note) for note in list_notes(self.plan)]
+        notes = [("note", "", note) for note in (*self.obstacles, *list_notes(self.plan))]
         return render_rows(
             (Heading("step"), Heading("seconds", is_number=True), Heading("what")),
             [*steps, *self._list_between(), *self._list_credits(), *choices, *notes],
@@ -111,7 +114,7 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """Plan a study for this machine.
 
     Raises:
-        SpecError: It measures a given server, of which nothing is known here, or `run` would refuse it.
+        SpecError: It measures a given server, of which nothing is known here, or `run` would refuse it under any account.
         HostError: It cannot run here.
     """
     if study.server.kind is ServerKind.GIVEN:
@@ -124,7 +127,12 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     server = reference_server(study)
     programs = read_named_facts(server)
     check_settings(study, programs.major)
-    check_kernel_settings(study, programs.major)
+    obstacles = []
+    try:
+        check_kernel_settings(study, programs.major)
+    except HostError as error:
+        # The steps are the same for an account that may run them.
+        obstacles.append(f"{error.fact}: {error.hint}" if error.hint else error.fact)
     machine = read_machine(study, place.home, version_major=programs.major)
     declared_bytes = None
     if study.is_emulated:
@@ -146,7 +154,7 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
         plan = msgspec.structs.replace(plan, choices=(*plan.choices, choice))
     host = study.host
     ends = () if host is None else predict_ends(find_credits(host), plan_uses(plan, host))
-    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends)
+    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends, obstacles=tuple(obstacles))
 
 
 def _find_declared_room(study: Study, home: Path) -> int | None:
