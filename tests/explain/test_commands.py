@@ -126,7 +126,8 @@ def test_what_no_option_says_has_no_command() -> None:
     assert write_command(msgspec.structs.replace(asked, record=emulated), Command.SWEEP) == ""
     for changes in ({"max_tries": 3}, {"rate_tps": 500.0, "latency_limit_ms": 20.0}):
         load = msgspec.structs.replace(asked.load, **changes)
-        assert write_command(msgspec.structs.replace(asked, load=load), Command.COMPARE) == "", changes
+        for command in (Command.COMPARE, Command.SWEEP):
+            assert write_command(msgspec.structs.replace(asked, load=load), command) == "", changes
 
 
 @pytest.mark.parametrize("command", list(Command))
@@ -139,6 +140,8 @@ def test_a_load_at_a_rate_is_asked_about_at_that_rate(command: Command) -> None:
     # Without a rate, a limit only counts.
     limited = msgspec.structs.replace(asked, load=msgspec.structs.replace(load, latency_limit_ms=20.0))
     assert "--rate" not in write_command(limited, command, without=("rate",)) != ""
+    if command is Command.BENCH:
+        assert parse(write_command(limited, command))["latency_limit"] == "20ms"
 
 
 def test_a_load_between_machines_is_repeated_between_them() -> None:

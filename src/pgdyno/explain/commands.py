@@ -96,9 +96,9 @@ def write_command(
         or any(getattr(study.data, key) != getattr(DataSpec(), key) for key in _UNSAID)
         or len(load.scripts) != 1
         or bool(load.parts)
-        # What is too late for its limit is skipped where there is a rate.
         or load.max_tries != 1
-        or (load.latency_limit_ms is not None and load.rate_tps is not None and "rate" not in without)
+        # What is too late for its limit is skipped where there is a rate; only a bench has the option.
+        or (_skips(load, without) and command is not Command.BENCH)
         or (load.load_hosts not in {None, len(study.load_hosts)} and LOAD_HOSTS not in without)
         or any(entry.python or entry.pgbench for entry in study.hosts.values())
         # A bench has no options for these.
@@ -218,9 +218,15 @@ def _load_options(asked: MeasuredLoad, load: PlannedWorkload, without: Collectio
         "scale": asked.scale,
         "cache": None if asked.cache is CacheState.WARM else asked.cache.value,
     }
+    if _skips(load, without):
+        said["latency-limit"] = f"{load.latency_limit_ms:.10g}ms"
     for name, value in said.items():
         if value is not None and name not in without:
             yield from (f"--{name}", str(value))
+
+
+def _skips(load: PlannedWorkload, without: Collection[str]) -> bool:
+    return load.latency_limit_ms is not None and load.rate_tps is not None and "rate" not in without
 
 
 def _pooler_options(asked: MeasuredLoad, load: PlannedWorkload) -> Iterator[str]:
