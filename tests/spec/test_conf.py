@@ -69,6 +69,8 @@ def test_all_that_a_variant_cannot_have_is_said_at_once(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"cannot read the variant none\.conf") as caught:
         read_conf("none.conf", tmp_path)
+    (tmp_path / "marked.conf").write_text("work_mem = 8MB\n", encoding="utf-8-sig")
+    assert read_conf("marked.conf", tmp_path) == {"work_mem": "8MB"}
     assert caught.value.detail == "No such file or directory"
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match=r"cannot read the variant binary\.conf"):

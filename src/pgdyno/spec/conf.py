@@ -49,7 +49,7 @@ def read_conf(text: str, folder: Path) -> dict[str, SettingValue]:
         SpecError: The file cannot be read, a line is not a setting, or a setting is refused.
     """
     try:
-        content = (folder / text).read_text(encoding="utf-8")
+        content = (folder / text).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise SpecError(
             f"cannot read the variant {text}",
