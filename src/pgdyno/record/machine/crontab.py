@@ -29,7 +29,11 @@ _NICKNAMES = {
     "@hourly": "0 * * * *",
 }
 _PART = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
-_SHELL_TEST = re.compile(r"(?:test\s[^&|;]*|\[\s[^\]]*\]\s*|cd\s[^&|;]*|command\s+-v\s[^&|;]*)(?:&&|\|\||;)\s*")
+# Commands before the one that counts, with their arguments, which may hold any character in quotes.
+_BEFORE = re.compile(
+    r"""(?:if\s+)?(?:(?:test|cd|command\s+-v|sleep|export|set|umask|\.|source)\s(?:[^&|;'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")*"""
+    r"""|\[\s[^\]]*\]\s*)(?:&&|\|\||;)\s*(?:then\s+)?"""
+)
 _RUNS_PARTS = re.compile(r"run-parts\s+(?:-\S+\s+)*(?P<folder>/[^\s;&|)}]+)")
 
 # Programs that run another one: the letters of their options that have a value, and the number of words before that program.
@@ -44,7 +48,7 @@ _WRAPPERS: dict[str, tuple[str, int]] = {
     "flock": ("wE", 1),
     "ionice": ("cn", 0),
     "nice": ("n", 0),
-    "runuser": ("ugGs", 0),
+    "runuser": ("ugGsw", 1),
     "stdbuf": ("ioe", 0),
     "su": ("gGsw", 1),
     "sudo": ("ugpChDRrtTU", 0),
@@ -56,11 +60,38 @@ _WRAPPERS: dict[str, tuple[str, int]] = {
 _LONG_WITH_VALUE = frozenset(
     (
         *("--adjustment", "--chdir", "--class", "--classdata", "--group", "--kill-after", "--shell", "--signal"),
-        *("--timeout", "--unset", "--user", "--wait"),
+        *("--conflict-exit-code", "--timeout", "--unset", "--user", "--wait"),
+    )
+)
+# Any other one may have a value, perhaps a secret.
+_LONG_WITHOUT_VALUE = frozenset(
+    (
+        *(
+            "--",
+            "--batch",
+            "--exclusive",
+            "--foreground",
+            "--fork",
+            "--idle",
+            "--ignore",
+            "--ignore-environment",
+            "--login",
+        ),
+        *(
+            "--no-fork",
+            "--non-interactive",
+            "--nonblock",
+            "--noprofile",
+            "--norc",
+            "--preserve-env",
+            "--preserve-status",
+        ),
+        *("--set-home", "--shared", "--verbose", "--cpu-list"),
     )
 )
 # Of these, `-c` is followed by a command in one word.
 _TAKES_TEXT = frozenset(("sh", "bash", "dash", "ksh", "zsh", "su", "runuser", "flock"))
+_USER_OPTION = re.compile(r"-u|--user")
 _TEXT_OPTION = re.compile(r"-[a-zA-Z]*c|--command")
 
 
@@ -165,7 +196,7 @@ def _name_program(command: str) -> str:
     if runs_parts:
         return runs_parts["folder"]
     rest = command
-    while (test := _SHELL_TEST.match(rest)) and rest[test.end() :]:
+    while (test := _BEFORE.match(rest)) and rest[test.end() :]:
         rest = rest[test.end() :]
     try:
         words = shlex.split(rest)
@@ -182,12 +213,12 @@ def _name_program(command: str) -> str:
             break
         text, words = _skip_options(name, words)
         if text is not None:
-            return _name_program(text)
+            return _name_program(text) or name
     return program
 
 
 def _skip_options(wrapper: str, words: list[str]) -> tuple[str | None, list[str]]:
-    """Return the command that a wrapper runs: as text, or None and its words."""
+    """Return the command that a wrapper runs: as text, or None and its words, none where an option is unknown."""
     letters, before_count = _WRAPPERS[wrapper]
     while words and (before_count or words[0].startswith("-")):
         word, *words = words
@@ -195,6 +226,11 @@ def _skip_options(wrapper: str, words: list[str]) -> tuple[str | None, list[str]
             return words[0], []
         if not word.startswith("-"):
             before_count -= 1
-        elif word in _LONG_WITH_VALUE or (word[1:].isalpha() and word[-1] in letters):
+        elif (letters and word in _LONG_WITH_VALUE) or (word[1:].isalpha() and word[-1] in letters):
             words = words[1:]
+        elif word.startswith("--") and "=" not in word and word not in _LONG_WITHOUT_VALUE and word != "--wait":
+            return None, []
+        if wrapper == "runuser" and _USER_OPTION.match(word):
+            # Then there is no shell, and the command follows at once.
+            before_count = 0
     return None, words
