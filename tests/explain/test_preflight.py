@@ -612,8 +612,10 @@ def test_a_job_is_judged_by_its_own_name(tmp_path: Path) -> None:
     for unknown in ("capture-stats", "irqbalance-report", "rapport-refresh", "logrotate, warehouse-refresh"):
         assert judge(unknown) == [Severity.NOTE], unknown
     heavy = "apt-daily.service btrfs-balance.service plocate e2scrub_all pg_dumpall mdcheck_start.service raid-check.service"
+    packaged = "apticron mdraid-check raidcheck checkarray slocate btrfsbalance.timer"
     for name in (
         *heavy.split(),
+        *packaged.split(),
         "logrotate, apt-compat",
         "dnf-makecache.service",
         "clamscan",

@@ -27,6 +27,7 @@ _DIRTY_BYTES = 256 * 1024**2
 _HEAVY_JOB = re.compile(
     r"zypper|packagekit|unattended|fstrim|scrub|mdcheck|mdadm|defrag|updatedb|man-db|backup|dump|backrest|barman|wal-g|restic"
     r"|rsnapshot|snapper|timeshift|rsync|duplicity|clamav|clamd?scan|freshclam|rkhunter|aidecheck|vacuum|reindex|fwupd|snapd"
+    r"|apticron|apt-listbugs|mdraid|checkarray|raidcheck|slocate|btrfsbalance"
     r"|(?<![a-z0-9])(?:apt|aptitude|dnf5?|yum|raid|balance|trim|[mp]?locate|borg|borgmatic|clam|aide)(?![a-z0-9])",
     re.IGNORECASE,
 )
