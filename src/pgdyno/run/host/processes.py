@@ -56,6 +56,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ticks: int
     reaped_ticks: int
     """The CPU ticks of the process's children that have ended."""
+    is_at_disk: bool = False
+    """Whether it waits for a disk, or for something else that no signal interrupts."""
 
 
 class ProcSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +154,7 @@ def read_processes(tree: Tree) -> dict[int, Process]:
                 start_ticks=int(fields[19]),
                 cpu_ticks=int(fields[11]) + int(fields[12]),
                 reaped_ticks=int(fields[13]) + int(fields[14]),
+                is_at_disk=fields[0] == "D",
             )
     return found
 
@@ -192,7 +195,10 @@ def find_load_programs(
         if process.pid in ours:
             continue
         if process.name in _LOAD_PROGRAMS:
-            if not used[process.pid] and _is_daemon(tree, process):
+            was = before.processes.get(process.pid, process)
+            is_at_work = used[process.pid] or process.is_at_disk or was.is_at_disk
+            # A daemon forks a child for each transfer.
+            if not is_at_work and _is_daemon(tree, process) and not _is_daemon(tree, processes.get(process.parent)):
                 continue
             found.append(LoadProgram(pid=process.pid, name=process.name))
         elif _find_command(tree, process) in _PGDYNO_AT_WORK:
@@ -200,8 +206,8 @@ def find_load_programs(
     return tuple(found)
 
 
-def _is_daemon(tree: Tree, process: Process) -> bool:
-    return _WAITING.get(process.name) in _read_words(tree, process.pid)
+def _is_daemon(tree: Tree, process: Process | None) -> bool:
+    return process is not None and _WAITING.get(process.name) in _read_words(tree, process.pid)
 
 
 def _read_words(tree: Tree, pid: int) -> list[str]:
