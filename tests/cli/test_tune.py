@@ -120,6 +120,12 @@ REFUSED = [
     (("--form", "sysctl", "--no-kernel"), "--form sysctl is a file for the kernel", "leave --no-kernel out"),
     (("--apply",), "--apply needs a server to apply to", "name yours with --pgdata DIR"),
     (("--form", "conf", "--explain", "work_mem"), "--form conf does not go with --explain", "leave one of them out"),
+    (
+        ("--form", "json", "--explain", "work_mem"),
+        "--explain work_mem does not go with --form json",
+        "leave one of them out",
+    ),
+    (("--json", "--explain", "work_mem"), "--explain work_mem does not go with --json", "leave one of them out"),
     (("--form", "conf", "--json"), "--form conf does not go with --json", "leave one of them out"),
     (("--apply", "--form", "json"), "--form json does not go with --apply", "leave one of them out"),
     (("--apply", "--explain", "work_mem"), "--explain work_mem does not go with --apply", "leave one of them out"),

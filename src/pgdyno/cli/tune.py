@@ -263,6 +263,11 @@ def _refuse_other_forms(form: str, *, is_json: bool, explained: Sequence[str], i
         others = ["--apply"]
     else:
         said = [] if form == "json" else said
+        if explained and (is_json or form == "json"):
+            raise SpecError(
+                f"--explain {explained[0]} does not go with {'--json' if is_json else '--form json'}",
+                hint="leave one of them out: the JSON has every setting's reason",
+            )
         others = [*(["--json"] if is_json else []), *(["--explain"] if explained else [])]
     if said and others:
         raise SpecError(f"{said[0]} does not go with {others[0]}", hint="leave one of them out")
