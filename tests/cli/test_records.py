@@ -46,6 +46,8 @@ def test_a_journal_lists_what_is_there(tmp_path: Path) -> None:
         done = bench.read(command, "--records", "pgdyno-record")
         assert done.returncode == 2
         assert done.stderr.startswith("error: --records pgdyno-record: there is no such folder")
+    (tmp_path / "file").touch()
+    assert bench.read("list", "--records", "file").stderr.startswith("error: --records file: not a folder")
     copy_record(tmp_path / "pgdyno-records" / "one")
     (entry,) = bench.read_json("journal")["entries"]
     assert entry["path"] == "pgdyno-records/one"

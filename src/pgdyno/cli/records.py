@@ -224,4 +224,5 @@ def journal(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = Fals
 
 def _check_named(records: Path) -> None:
     if records != DEFAULT_RECORDS and not os.path.isdir(records):  # noqa: PTH112 - False, not an error, in a folder that is closed to us
-        raise SpecError(f"--records {records}: there is no such folder", hint="name a folder that holds records")
+        what = "not a folder" if os.path.lexists(records) else "there is no such folder"
+        raise SpecError(f"--records {records}: {what}", hint="name a folder that holds records")
