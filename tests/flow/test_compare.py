@@ -416,6 +416,9 @@ def test_an_option_and_an_axis_of_one_name(
     [
         ("ANY 1 (standby1,standby2),standby1", ["ANY 1 (standby1,standby2)", "standby1"]),
         ('"a,b",c', ['"a,b"', "c"]),
+        ("'a,b',c", ["'a,b'", "c"]),
+        ("(a,(b,c),d),e", ["(a,(b,c),d)", "e"]),
+        ("o'a,b", ["o'a", "b"]),
         ("(a,b", ["(a", "b"]),
     ],
 )

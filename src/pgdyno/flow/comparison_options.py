@@ -32,8 +32,8 @@ _EXAMPLES = {
     "commit_delay": "0,50,100",
 }
 _AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./:-]*)=(?P<levels>.+)")
-# A comma in parentheses or quotes belongs to its level, as in synchronous_standby_names=ANY 1 (standby1,standby2),standby1.
-_LEVEL = re.compile(r"""((?:\([^()]*\)|"[^"]*"|[^,])*),""")
+# A comma in quotes or parentheses, of which one pair may hold others, belongs to its level, as in synchronous_standby_names=ANY 1 (standby1,standby2),standby1.
+_LEVEL = re.compile(r"""((?:\((?:[^()]|\([^()]*\))*\)|"[^"]*"|'[^']*'|[^,])*),""")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
 
 
