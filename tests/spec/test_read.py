@@ -201,8 +201,12 @@ def test_the_command_line_is_told_its_own_option() -> None:
             "--workload: weight of x.sql 0",
             "`pgdyno sweep --help`",
         ),
-        ({"workload": [{"name": "select-only"}] * 2}, "sweep: several workloads are named", "`pgdyno sweep --help`"),
-        ({"workload": []}, "sweep: no [[workload]]", "`pgdyno sweep --help`"),
+        (
+            {"workload": [{"name": "select-only"}] * 2},
+            "--workload: several workloads are named select-only",
+            "`pgdyno sweep --help`",
+        ),
+        ({"workload": []}, "--workload: nothing to measure", "`pgdyno sweep --help`"),
     ]
 )
 def test_the_command_line_is_told_options_and_commands_that_exist(raw: dict[str, object], fact: str, hint: str) -> None:

@@ -56,6 +56,9 @@ _OPTIONS = {
     "data": "--init",
 }
 _HINTS = {"data": "add --workload FILE for each script"}
+_OF_WORKLOADS = re.compile(
+    r"(?:no \[\[workload\]\]: )?(?P<said>(?:nothing to measure|several workloads are named) ?.*)"
+)
 _INDEX = re.compile(r"\[\d+\]$")
 
 
@@ -337,7 +340,8 @@ def _name_option(found: Complaint, command: str) -> tuple[str, str, str]:
     """Return the option that a complaint is about, what it says of it, and its key; the command where all options together are wrong."""
     key = _INDEX.sub("", found.key)
     if not key:
-        return command, found.fact, key
+        of_workloads = _OF_WORKLOADS.match(found.fact)
+        return (command, found.fact, key) if of_workloads is None else (_OPTIONS["workload"], of_workloads["said"], key)
     if key == "data":
         # What is wrong with a combination in [data] begins with one of its keys.
         first = found.fact.partition(" ")[0]
