@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from pgdyno.analyse.bottleneck.sign_reading import read_signs
 from pgdyno.analyse.comparison.verdict import VerdictKind
@@ -20,7 +21,7 @@ from pgdyno.plan.types import PlannedPooler, PoolerProgram
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.store import open_record
-from pgdyno.record.types import LoadHostFacts, StudyRecord, WatchedHost
+from pgdyno.record.types import LoadHostFacts, SettingFact, StudyRecord, WatchedHost
 from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.study import Study
@@ -185,13 +186,33 @@ def test_where_cpus_are_idle_more_of_them_are_no_advice() -> None:
     assert finding.advice.startswith("More clients")
     assert "clients=8 should be faster" in finding.confirm
     assert all("other programs" not in rival.cause for rival in finding.rivals)
-    assert "every waiting backend" not in finding.gain
+    assert finding.gain.endswith("TPS, until the CPUs are full; expected, not measured")
 
 
 def test_where_no_commit_waits_for_a_flush_none_is_advised() -> None:
     finding = with_change(Resource.WAL_FLUSH, part=WRITING_WAL)
     assert finding.claim == "Writing WAL probably limits this load."
     assert finding.advice.startswith("Larger wal_buffers")
+
+
+@pytest.mark.parametrize(("value", "cause"), [("on", "waiting for WAL to be durable"), ("off", "writing WAL")])
+def test_a_rival_is_a_flush_only_where_commits_wait_for_it(value: str, cause: str) -> None:
+    record, analysis = analyse_kept(find_name("slow-flush"))
+    (workload,) = analysis.workloads
+
+    def set_commit(one: SettingFact) -> SettingFact:
+        return msgspec.structs.replace(one, name="synchronous_commit", value=value)
+
+    trials = tuple(
+        msgspec.structs.replace(
+            one, record=msgspec.structs.replace(one.record, settings=(set_commit(one.record.settings[0]),))
+        )
+        for one in workload.trials
+    )
+    found = msgspec.structs.replace(say(Resource.CPU), rivals=((Resource.WAL_FLUSH, "it took less"),))
+    changed = msgspec.structs.replace(workload, trials=trials, bottleneck=found)
+    (finding,) = find_bottlenecks(record, msgspec.structs.replace(analysis, workloads=(changed,)))
+    assert cause in [one.cause for one in finding.rivals]
 
 
 def test_stopping_other_programs_gains_no_more_than_the_cpus_have() -> None:

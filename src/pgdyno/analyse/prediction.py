@@ -174,7 +174,7 @@ def _predict_reads(
 
 def _predict_tps(before: PredictionBasis) -> Prediction | None:
     limits, earlier = None if before.limits is None else before.limits.of_wal, before.earlier
-    if limits is None or limits.flush_s is None or earlier is None or not waits_for_flushes(earlier):
+    if limits is None or limits.flush_s is None or earlier is None or not waits_for_flushes(earlier.record):
         return None
     if delays_flushes(earlier.record, before.workload):
         return None

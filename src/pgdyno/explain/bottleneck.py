@@ -144,7 +144,9 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         advice=_advise(found, workload.load, others_ratio),
         workload=workload.name,
         why=" ".join(f"Not a cause but an effect: {symptom}." for symptom in found.symptoms),
-        rivals=tuple(_list_rivals(found, others_ratio, _name_place(found.resource, record) or " on this machine")),
+        rivals=tuple(
+            _list_rivals(found, signs, others_ratio, _name_place(found.resource, record) or " on this machine")
+        ),
         confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention, record),
         gain="" if gain is None else _describe_gain(gain),
         gain_ratio=None if gain is None else gain.value,
@@ -216,9 +218,10 @@ def _are_others_to_stop(found: Bottleneck, others: float | None) -> bool:
     return is_short and others is not None and others >= THRESHOLDS.others_stopped_ratio
 
 
-def _list_rivals(found: Bottleneck, others: float | None, place: str) -> Iterator[Rival]:
+def _list_rivals(found: Bottleneck, signs: Signs | None, others: float | None, place: str) -> Iterator[Rival]:
     for resource, against in found.rivals:
-        yield Rival(cause=_NOUNS[resource].rstrip(","), against=against)
+        is_writing = resource is Resource.WAL_FLUSH and signs is not None and not signs.waits_for_flushes
+        yield Rival(cause=WRITING_WAL if is_writing else _NOUNS[resource].rstrip(","), against=against)
     if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         against = f"they used {others * 100:.0f} % of the CPUs; stop them and measure again"
         yield Rival(cause=f"other programs{place}", against=against)
@@ -227,12 +230,17 @@ def _list_rivals(found: Bottleneck, others: float | None, place: str) -> Iterato
 def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     """Bound the gain if the resource took no time; for CPUs of which none is idle, if no backend had to wait for one.
 
+    More clients use the CPUs that the speed of one leaves idle.
+
     Source: asymptotic bounds, Lazowska et al. 1984, chapter 5.
     """
+    if found.is_of_one_cpu:
+        left = _cpu_left(found, signs)
+        return None if left is None else _Gain(value=left, low=None, high=left, held_by="the CPUs")
     share, time = found.share, signs.time
     if share is None or time is None:
         return None
-    is_queue = found.resource is Resource.CPU and not found.is_of_one_cpu
+    is_queue = found.resource is Resource.CPU
     part: float | None = time.queueing_ratio if is_queue else 1.0
     if part is None:
         return None

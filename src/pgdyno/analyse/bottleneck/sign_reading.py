@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgdyno.analyse.bottleneck.signs import Signs
+from pgdyno.analyse.disk.commits import waits_for_flushes
 from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.trial.charts import OF_WAL_DISK
@@ -49,7 +50,7 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
         round_trip_ms=_find_round_trip_ms(record, trial),
         generators=trial.generators,
-        waits_for_flushes="off" not in map(trial.record.values.get, ("fsync", "synchronous_commit")),
+        waits_for_flushes=waits_for_flushes(trial.record),
         has_wal_apart=_has_wal_apart(record),
     )
 

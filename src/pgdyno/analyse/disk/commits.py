@@ -10,10 +10,9 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS, READING_SCRIPTS
 _GIVEN_UP = frozenset({"off", "false", "no", "0"})
 
 
-def waits_for_flushes(data: TrialData) -> bool:
+def waits_for_flushes(record: TrialRecord) -> bool:
     """Return whether commits of this trial's sessions return only once their WAL is durable."""
-    settings = data.record.values
-    return not any(settings.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
+    return not any(record.values.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
 
 
 def delays_flushes(record: TrialRecord, workload: PlannedWorkload) -> bool:

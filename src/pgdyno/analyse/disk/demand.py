@@ -244,7 +244,7 @@ def _commits(
 ) -> Iterator[DiskUse]:
     duration_s, count, clients = data.record.load_s, data.transaction_count, workload.writing_clients
     writing_ratio = find_writing_ratio(data, workload)
-    if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
+    if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data.record):
         return
     if delays_flushes(data.record, workload):
         return
