@@ -65,6 +65,7 @@ def test_when_a_line_starts_next(fields: str, next_start: datetime | None) -> No
         ("runuser -u postgres -- pg_dumpall", "pg_dumpall"),
         ("runuser --user=postgres pg_dumpall", "pg_dumpall"),
         ("flock --nonblock --conflict-exit-code 0 /run/lock/b /opt/backup.sh", "backup.sh"),
+        ("flock --wait 5 /run/lock/b /opt/backup.sh", "backup.sh"),
         ("setsid --wait /opt/backup.sh", "backup.sh"),
         ("chrt --sched-runtime 5 0 /opt/backup.sh", "chrt"),
         ("sudo --prompt geheim /opt/backup.sh", "sudo"),

@@ -63,30 +63,12 @@ _LONG_WITH_VALUE = frozenset(
         *("--conflict-exit-code", "--timeout", "--unset", "--user", "--wait"),
     )
 )
-# Any other one may have a value, perhaps a secret.
+# Of these some have none behind some programs, such as setsid. Any other one may have a value, perhaps a secret.
 _LONG_WITHOUT_VALUE = frozenset(
     (
-        *(
-            "--",
-            "--batch",
-            "--exclusive",
-            "--foreground",
-            "--fork",
-            "--idle",
-            "--ignore",
-            "--ignore-environment",
-            "--login",
-        ),
-        *(
-            "--no-fork",
-            "--non-interactive",
-            "--nonblock",
-            "--noprofile",
-            "--norc",
-            "--preserve-env",
-            "--preserve-status",
-        ),
-        *("--set-home", "--shared", "--verbose", "--cpu-list"),
+        *("--", "--batch", "--cpu-list", "--exclusive", "--foreground", "--fork", "--idle", "--ignore"),
+        *("--ignore-environment", "--login", "--no-fork", "--non-interactive", "--nonblock", "--noprofile", "--norc"),
+        *("--preserve-env", "--preserve-status", "--set-home", "--shared", "--verbose", "--wait"),
     )
 )
 # Of these, `-c` is followed by a command in one word.
@@ -228,7 +210,7 @@ def _skip_options(wrapper: str, words: list[str]) -> tuple[str | None, list[str]
             before_count -= 1
         elif (letters and word in _LONG_WITH_VALUE) or (word[1:].isalpha() and word[-1] in letters):
             words = words[1:]
-        elif word.startswith("--") and "=" not in word and word not in _LONG_WITHOUT_VALUE and word != "--wait":
+        elif word.startswith("--") and "=" not in word and word not in _LONG_WITHOUT_VALUE:
             return None, []
         if wrapper == "runuser" and _USER_OPTION.match(word):
             # Then there is no shell, and the command follows at once.
