@@ -41,7 +41,9 @@ def check_request(study: Study, place: Workspace, *, budget: Budget | None = Non
     """
     major = read_named_facts(reference_server(study)).major
     check_settings(study, major)
-    check_kernel_settings(study, major)
+    refusal = find_kernel_refusal(study, major)
+    if refusal is not None:
+        raise refusal
     _check_time(study, read_machine(study, place.home, version_major=major), budget)
 
 
@@ -68,8 +70,10 @@ def check_settings(study: Study, major: int) -> None:
         _check_server(variant.server, majors[server], own=variant)
 
 
-def check_kernel_settings(study: Study, major: int) -> None:
-    """Refuse kernel settings that cannot be changed here.
+def find_kernel_refusal(study: Study, major: int) -> HostError | None:
+    """Return why the kernel settings of a study cannot be changed here; None if they can.
+
+    What cannot be right anywhere is raised, though it may be of a later variant.
 
     Args:
         study: The study.
@@ -77,7 +81,6 @@ def check_kernel_settings(study: Study, major: int) -> None:
 
     Raises:
         SpecError: There is no such setting, or variants cannot be compared.
-        HostError: This account may not change it.
     """
     experiment = plan_experiment(study, version_major=major)
     refused = None
@@ -85,10 +88,8 @@ def check_kernel_settings(study: Study, major: int) -> None:
         try:
             check_values(variant.sysctl)
         except HostError as error:
-            # What cannot be right anywhere comes first, and may be of a later variant.
             refused = refused or error
-    if refused is not None:
-        raise refused
+    return refused
 
 
 def _check_server(server: ServerSpec, major: int, *, own: Variant | None = None) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
-from pgdyno.conduct.request_check import check_kernel_settings, check_settings
+from pgdyno.conduct.request_check import check_settings, find_kernel_refusal
 from pgdyno.conduct.workspace import (
     check_wal_homes,
     find_other_servers,
@@ -124,7 +124,8 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     pooler = find_pooler(study)
     machine = machine_of(host, version_major=programs.major, others=read_other_disks(places), pooler=pooler)
     named = f"PostgreSQL {programs.version}, not started"
-    kernel = _find_kernel_obstacle(study, programs.major)
+    refusal_of_kernel = find_kernel_refusal(study, programs.major)
+    kernel = () if refusal_of_kernel is None else (_refused(refusal_of_kernel),)
     try:
         check_wal_homes(places, home)
         if study.server.port is not None:
@@ -241,14 +242,6 @@ def _judge(
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
     subject = f"{server}; {size}; data at {disk.path} ({disk.filesystem} on {disk.device})"
     return Check(subject=subject, host=host, facts=facts, findings=findings)
-
-
-def _find_kernel_obstacle(study: Study, major: int) -> tuple[Finding, ...]:
-    try:
-        check_kernel_settings(study, major)
-    except HostError as error:
-        return (_refused(error),)
-    return ()
 
 
 def _refused(error: HostError) -> Finding:

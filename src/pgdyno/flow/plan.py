@@ -14,9 +14,9 @@ from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.cards.known import find_cards
 from pgdyno.conduct.cards.study import predict_study_cards_s
 from pgdyno.conduct.emulation import as_emulated
-from pgdyno.conduct.request_check import check_kernel_settings, check_settings
+from pgdyno.conduct.request_check import check_settings, find_kernel_refusal
 from pgdyno.conduct.workspace import Workspace, read_machine
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import SpecError
 from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.minutes import list_notes
@@ -127,12 +127,9 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     server = reference_server(study)
     programs = read_named_facts(server)
     check_settings(study, programs.major)
-    obstacles = []
-    try:
-        check_kernel_settings(study, programs.major)
-    except HostError as error:
-        # The steps are the same for an account that may run them.
-        obstacles.append(f"{error.fact}: {error.hint}" if error.hint else error.fact)
+    # The steps are the same for an account that may run them.
+    refusal = find_kernel_refusal(study, programs.major)
+    obstacles = () if refusal is None else (": ".join(filter(None, (refusal.fact, refusal.hint))),)
     machine = read_machine(study, place.home, version_major=programs.major)
     declared_bytes = None
     if study.is_emulated:
@@ -154,7 +151,7 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
         plan = msgspec.structs.replace(plan, choices=(*plan.choices, choice))
     host = study.host
     ends = () if host is None else predict_ends(find_credits(host), plan_uses(plan, host))
-    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends, obstacles=tuple(obstacles))
+    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends, obstacles=obstacles)
 
 
 def _find_declared_room(study: Study, home: Path) -> int | None:
