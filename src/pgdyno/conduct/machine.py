@@ -38,7 +38,7 @@ from pgdyno.plan.places import Place
 from pgdyno.plan.plan import CHECK_S, Machine
 from pgdyno.plan.variants import list_places, reference_data
 from pgdyno.record.device.disk_card import ClockTest
-from pgdyno.record.machine.host_facts import HostFacts, match_known
+from pgdyno.record.machine.host_facts import KERNELS_MEMORY_RATIO, HostFacts, match_known
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import PlaceFacts, ServerFacts, StudyRecord
 from pgdyno.run.change.changes import UndoOutcome
@@ -56,8 +56,6 @@ from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.run.preflight import PreflightSubject, read_preflight
 from pgdyno.spec.study import ServerSpec, Study
 from pgdyno.units import format_bytes, format_cpus
-
-_MEMORY_TOLERANCE_RATIO = 0.01
 
 
 class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,8 +256,7 @@ def check_same(
         for one, of, places in ((record.host, record.preflight, record.places), (host, preflight, ready_places))
     )
     memory_ratio = host.memory_bytes / record.host.memory_bytes
-    # The kernel keeps a little more or less memory for itself at each boot.
-    if not match_known(then, here) or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
+    if not match_known(then, here) or abs(memory_ratio - 1.0) > KERNELS_MEMORY_RATIO:
         raise HostError(
             "the record was made on another machine, disk or kernel",
             detail=f"then {then}, {record.host.memory_bytes} bytes\nnow  {here}, {host.memory_bytes} bytes",

@@ -9,11 +9,11 @@ import msgspec
 from pgdyno.record.machine.disk_facts import DiskFacts
 
 KERNELS_MEMORY_RATIO = 0.01
-"""Another kernel leaves a little more or less of the same memory."""
+"""Another kernel, or another boot, leaves a little more or less of the same memory."""
 
 
 def match_known(one: Sequence[object], other: Sequence[object]) -> bool:
-    """Return whether facts in the same order agree; what is None on one side tells nothing apart, as a device that was not looked for."""
+    """Return whether facts in the same order agree; one that is None on either side, such as a device not looked for, is skipped."""
     pairs = list(zip(one, other, strict=False))
     return len(one) == len(other) and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
