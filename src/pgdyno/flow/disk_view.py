@@ -137,11 +137,10 @@ def _view_any(path: Path) -> CardView:
 def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[DiskCard] = ()) -> CardView:
     """All that can be said of a card. How near an emulated disk came to its limits is for the study's report to say."""
     figures = estimate_card(card)
-    is_emulated = card.host is not None and card.host.emulate
     entries, ceilings = list_entries(card, figures), _find_ceilings(card)
     held = compare_with_ceilings(entries, ceilings) if ceilings is not None else ()
     rule_input = DiskRuleInput(
-        card=card, figures=figures, entries=entries, efficiencies=() if is_emulated else held, beside=tuple(beside)
+        card=card, figures=figures, entries=entries, efficiencies=() if card.is_emulated else held, beside=tuple(beside)
     )
     program = program_name()
     return CardView(

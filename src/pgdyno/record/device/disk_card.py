@@ -174,6 +174,11 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
     """Data directories of other servers that were running on the same device."""
 
     @property
+    def is_emulated(self) -> bool:
+        """True of a disk that an emulation has made."""
+        return self.host is not None and self.host.emulate
+
+    @property
     def scope(self) -> CardScope:
         """Extent of the card's measurements."""
         depths = {(run.job.pattern, run.job.depth) for run in self.runs}

@@ -106,7 +106,7 @@ def layout_of(view: CardView) -> LayoutView | None:
     card = view.card
     if view.ceilings is None or card.declared is None:
         return None
-    look = None if card.host is not None and card.host.emulate else card.look
+    look = None if card.is_emulated else card.look
     return LayoutView(title=card.name, look=look, declared=card.declared, limits=view.limits, ceilings=view.ceilings)
 
 
