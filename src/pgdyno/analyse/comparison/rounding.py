@@ -18,6 +18,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.record.transactions.histogram import RESOLUTION_RATIO
+
 
 class Rounding(msgspec.Struct, frozen=True, kw_only=True):
     """How a metric's values are rounded: to multiples of `step`, or by a step of `ratio` of them, whichever is coarser."""
@@ -32,6 +34,12 @@ class Rounding(msgspec.Struct, frozen=True, kw_only=True):
     def find_change(self, value: float) -> float:
         """Return the most by which rounding can have changed the logarithm of a value: half a step."""
         return -math.log1p(-min(self.find_step_ratio(value), 1.0) / 2)
+
+
+LOGGED = Rounding(step=0.001)
+"""Latencies in ms as pgbench logs them: in whole microseconds."""
+COUNTED = Rounding(step=LOGGED.step, ratio=RESOLUTION_RATIO)
+"""The same from histograms of the logs."""
 
 
 def find_pair_change(rounding: Rounding | None, *sides: Sequence[float]) -> float:

@@ -21,11 +21,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from pgdyno.analyse.comparison.answers import INIT_METRICS, SPEED_METRICS, Round, Values
-from pgdyno.analyse.comparison.rounding import Rounding
+from pgdyno.analyse.comparison.rounding import COUNTED, LOGGED, Rounding
 from pgdyno.analyse.failover import RESOLUTIONS_S, list_metrics
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedTrial
-from pgdyno.record.transactions.histogram import RESOLUTION_RATIO
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialRecord, TrialStatus
@@ -44,12 +43,11 @@ _MAX_ZEROS_RATIO = 0.05
 # checkpoint, which pgdyno times itself.
 _LEAST_STEP_S = 0.2
 _INIT_ROUNDING = {**dict.fromkeys(INIT_METRICS[:-1], Rounding(step=0.01)), "init_tables_s": Rounding(step=0.02)}
-# pgbench logs latencies in whole microseconds.
-_SLICE_ROUNDING = dict.fromkeys(SPEED_METRICS[1:], Rounding(step=0.001))
+_SLICE_ROUNDING = dict.fromkeys(SPEED_METRICS[1:], LOGGED)
 _TRIAL_ROUNDING = {
     **_INIT_ROUNDING,
     "promotion_s": Rounding(step=RESOLUTIONS_S["promotion_s"]),
-    **dict.fromkeys(SPEED_METRICS[1:], Rounding(step=0.001, ratio=RESOLUTION_RATIO)),
+    **dict.fromkeys(SPEED_METRICS[1:], COUNTED),
 }
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
 _TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.analyse.comparison.rounding import COUNTED, LOGGED
 from pgdyno.analyse.estimate import Estimate, estimate_over_trials
 from pgdyno.analyse.types import Percentile
-from pgdyno.record.transactions.histogram import RESOLUTION_RATIO, LatencyHistogram
+from pgdyno.record.transactions.histogram import LatencyHistogram
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 """Quantile of each percentile, by its name in reports."""
-
-# pgbench logs whole microseconds.
-_LOG_STEP_MS = 0.001
 
 
 def measure_percentiles(latency: LatencyHistogram) -> tuple[Percentile, ...]:
@@ -65,9 +63,9 @@ def estimate_latencies(
     estimates = {"mean": estimate_over_trials(means_ms, unit="ms", missing=reasons["max"], rounds=rounds)}
     for name, of_trials in by_name.items():
         values = [p.value_ms for p in of_trials]
-        # The maximum is of no histogram, and exact but for the step of pgbench's log.
-        ratio = 0.0 if name == "max" else RESOLUTION_RATIO
-        step = max(ratio, _LOG_STEP_MS / min(filter(None, values), default=_LOG_STEP_MS))
+        # The maximum is of no histogram.
+        rounding = LOGGED if name == "max" else COUNTED
+        step = rounding.find_step_ratio(min(filter(None, values), default=rounding.step))
         estimates[name] = estimate_over_trials(
             values, unit="ms", missing=reasons[name], resolution_ratio=step, rounds=rounds
         )
