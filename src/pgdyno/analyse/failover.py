@@ -123,10 +123,10 @@ def summarise_failovers(of_rounds: Sequence[tuple[FailoverFigures, int]]) -> Fai
         if name in PARTS:
             # A part may take less than the log's millisecond: it has no logarithm.
             step_s = RESOLUTIONS_S.get(name, 0.0)
-            estimate = estimate_mean_of_trials(values, unit="s", rounds=rounds, resolution=step_s)
+            mean = estimate_mean_of_trials(values, unit="s", rounds=rounds, resolution=step_s)
+            seconds[name] = keep_above_0(mean)
         else:
-            estimate = estimate_over_trials(values, unit="s", rounds=rounds)
-        seconds[name] = keep_above_0(estimate)
+            seconds[name] = estimate_over_trials(values, unit="s", rounds=rounds)
     counted = [one.lost_transactions for one in seen if one.lost_transactions is not None]
     return FailoverSummary(
         standbys=tuple(dict.fromkeys(one.standby for one in seen)),

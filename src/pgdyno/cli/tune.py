@@ -257,20 +257,22 @@ def _refuse_contradictions(
 
 def _refuse_other_forms(form: str, *, is_json: bool, explained: Sequence[str], is_applied: bool) -> None:
     """Refuse a form beside what has one of its own."""
-    said = [] if form == "table" else [f"--form {form}"]
-    if is_applied:
-        said += [f"--explain {explained[0]}"] if explained else []
-        others = ["--apply"]
-    else:
-        said = [] if form == "json" else said
-        if explained and (is_json or form == "json"):
-            raise SpecError(
-                f"--explain {explained[0]} does not go with {'--json' if is_json else '--form json'}",
-                hint="leave one of them out: the JSON has every setting's reason",
-            )
-        others = [*(["--json"] if is_json else []), *(["--explain"] if explained else [])]
-    if said and others:
-        raise SpecError(f"{said[0]} does not go with {others[0]}", hint="leave one of them out")
+    said, explain = f"--form {form}", f"--explain {explained[0] if explained else ''}"
+    clashes = (
+        (is_applied and form != "table", said, "--apply", ""),
+        (is_applied and explained, explain, "--apply", ""),
+        (
+            explained and (is_json or form == "json"),
+            explain,
+            "--json" if is_json else said,
+            ": the JSON has every setting's reason",
+        ),
+        (form not in {"table", "json"} and is_json, said, "--json", ""),
+        (form not in {"table", "json"} and explained, said, "--explain", ""),
+    )
+    for is_so, one, other, why in clashes:
+        if is_so:
+            raise SpecError(f"{one} does not go with {other}", hint=f"leave one of them out{why}")
 
 
 def _check_count(option: str, count: int | None) -> int | None:

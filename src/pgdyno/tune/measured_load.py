@@ -84,15 +84,15 @@ def scale_load(measured: MeasuredLoad, *, cpus: Known, memory: Known) -> Measure
     ratio = cpus.value / measured.cpu_count
     how = f"by CPUs, {ratio:.3g} times that of"
 
-    def scale(known: Known | None, value: float) -> Known | None:
-        return known and Known.assumed(known.name, value, known.unit, f"{how} {known.how.removeprefix('clients of ')}")
+    def scale(known: Known, value: float) -> Known:
+        return Known.assumed(known.name, value, known.unit, f"{how} {known.how.removeprefix('clients of ')}")
 
     rate, active = measured.wal_bytes_per_s, measured.active
+    if rate is not None:
+        rate = scale(rate, rate.value * ratio)
     if active is not None and ratio > 1:
         active = scale(active, limit_active(round(active.value * ratio), memory, at_least=active.value))
-    return msgspec.structs.replace(
-        measured, wal_bytes_per_s=scale(rate, rate.value * ratio) if rate is not None else None, active=active
-    )
+    return msgspec.structs.replace(measured, wal_bytes_per_s=rate, active=active)
 
 
 def _rank_compression(name: str) -> float:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.episodes.fit import measure_strength
-from pgdyno.analyse.episodes.stalls import MAD, Floats, find_runs, take_medians
+from pgdyno.analyse.episodes.fit import Floats, measure_strength
+from pgdyno.analyse.episodes.stalls import MAD, find_runs, take_medians
 
 _AROUND_S = 7.0
 _SHORT_S = 2.0

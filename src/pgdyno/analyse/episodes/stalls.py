@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pgdyno.analyse.episodes.fit import MIN_OBSERVATIONS, Floats
 from pgdyno.analyse.episodes.types import AGAIN_RATIO, NOTHING_RATIO, Episode, EpisodeKind
-
-Floats = NDArray[np.float64]
 
 MAD = 1.4826
 """A median absolute deviation times this is a normal distribution's standard deviation."""
@@ -24,7 +23,6 @@ MIN_COUNT = 20.0
 STALL_RATIO = 0.3
 _STALL_SPREADS = 4.5
 _LEVEL_S = 15.0
-_MIN_AROUND = 8
 # Share of the usual level up to which hardly anything is done.
 _HARDLY_RATIO = 0.1
 # A trial may stand still for up to three quarters of its time.
@@ -152,4 +150,4 @@ def _find_usual(values: Floats) -> NDArray[np.bool_]:
 
 def _count_around(line: Line) -> int:
     """Return how many observations on either side of one are its surroundings."""
-    return max(round(_LEVEL_S / line.step_s), _MIN_AROUND)
+    return max(round(_LEVEL_S / line.step_s), MIN_OBSERVATIONS)

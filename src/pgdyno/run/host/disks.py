@@ -57,8 +57,10 @@ def find_members(tree: Tree, filesystem: str, source: str) -> list[str]:
     Source: Linux Documentation/ABI/testing/sysfs-fs-btrfs and fs/btrfs/sysfs.c: `devices` has a link for each.
     """
     mounted = find_mounted_device(tree.root, source) if filesystem == "btrfs" else None
+    if mounted is None:
+        return []
     each = (tree.list(folder) for folder in tree.glob("sys/fs/btrfs/*/devices"))
-    names = next((names for names in each if mounted is not None and mounted.name in names), [])
+    names = next((names for names in each if mounted.name in names), [])
     return list(dict.fromkeys(whole_device(tree, name) for name in names))
 
 

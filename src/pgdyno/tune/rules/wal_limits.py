@@ -33,8 +33,7 @@ class WalLimit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def value_bytes(self) -> float:
         """What is wanted, rounded up, or what is allowed, rounded down."""
-        allowed = round_down(self.allowed_bytes)
-        value = allowed if self.is_bound else min(round_up(self.wanted_bytes), allowed)
+        value = min(round_up(self.wanted_bytes), round_down(self.allowed_bytes))
         return max(self.least_bytes, value // MB * MB)
 
     @property
