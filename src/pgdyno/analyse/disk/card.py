@@ -27,8 +27,8 @@ from pgdyno.record.device.disk_card import Direction, DiskCard, JobRun, Latencie
 
 PLATEAU_GAIN = 0.10
 DRIFT_RATIO = 0.10
-# Rounds of a steady disk may differ together, as with the load of neighbours, and three of them do not tell this from a fall: that
-# a round has 10 % more or less is allowed for, by a standard deviation and the normal law's 95 %.
+# Whole rounds of a steady disk may differ, for example with the load of neighbours, and three of them do not tell this from a fall.
+# So a standard deviation of 10 % between rounds is allowed for, at the normal law's 95 %.
 _ROUNDS_RATIO = math.exp(1.96 * math.sqrt(2) * 0.10)
 # Share of a run's parts at either end; with fewer than six parts there are no ends to compare.
 _END_RATIO = 1 / 3

@@ -16,7 +16,7 @@ def waits_for_flushes(record: TrialRecord) -> bool:
 
 
 def delays_flushes(record: TrialRecord, workload: PlannedWorkload) -> bool:
-    """Return whether commit_delay lets flushes of this load wait for more commits, which then share them in no halves.
+    """Return whether commit_delay lets flushes of this load wait for more commits: more than half of the clients may then share one.
 
     Source: PostgreSQL 18, access/transam/xlog.c, XLogFlush: a flush waits if commit_siblings others are in a transaction.
     """

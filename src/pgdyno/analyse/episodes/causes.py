@@ -353,4 +353,4 @@ _RULES: tuple[_Rule, ...] = (
     _memory,
 )
 _DISK_RULES = (_credits, _device)
-"""Rules that are also judged on the disk of pg_wal; what others name writes to the data's."""
+"""Rules that also look at the disk of pg_wal. What the others name writes to the data's disk."""

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from pgdyno.analyse.episodes.dips import Dips, find_dips, measure_chance
 from pgdyno.analyse.episodes.fit import (
     MIN_CYCLES,
     MIN_OBSERVATIONS,
     Fit,
+    Floats,
     Shape,
     ShapeTemplate,
     find_shapes,
@@ -33,8 +33,6 @@ from pgdyno.analyse.episodes.fit import (
 from pgdyno.analyse.episodes.stalls import MIN_COUNT, STALL_RATIO, Line, bridge, cut_out, find_stalls, is_long
 from pgdyno.analyse.episodes.types import AGAIN_RATIO, WORSE, Episode, EpisodeKind
 from pgdyno.analyse.series import ChartKind, Event, Series
-
-_Floats = NDArray[np.float64]
 
 _MIN_S = 20.0
 _MIN_KNOWN_RATIO = 0.8
@@ -133,7 +131,7 @@ def _is_too_short(count: int, step_s: float) -> bool:
 
 
 def _find_beside(line: Line, stalls: tuple[Episode, ...]) -> DetectedEpisodes:
-    """Find what happened beside stalls; a cycle is looked for before long ones are cut out, which ends its phase."""
+    """Find what happened beside stalls; a cycle is looked for before long stalls are cut out, since a cut shifts its phase."""
     long = tuple(one for one in stalls if is_long(one, line))
     if len(long) >= MIN_CYCLES:
         # Long stalls at equal distances are the low parts of a cycle.
@@ -144,7 +142,7 @@ def _find_beside(line: Line, stalls: tuple[Episode, ...]) -> DetectedEpisodes:
     found = _judge(bridged, stalls)
     if not long or any(one.kind is EpisodeKind.SAWTOOTH for one in found.episodes):
         return found
-    # So long a line as bridges them is smoother than the noise around it, and makes that look like a change.
+    # A long straight bridge is smoother than the noise around it, and makes the noise look like a change.
     return _judge(cut_out(bridged, long), stalls)
 
 
@@ -183,7 +181,7 @@ def _find_changes(line: Line) -> Iterator[Episode]:
     lead = len(line.values) - count * width
     floor = _FLOOR_RATIO * float(np.median(line.values))
 
-    def average(logs: _Floats) -> _Floats:
+    def average(logs: Floats) -> Floats:
         means = np.exp(logs).reshape(count, width).mean(axis=1)
         return np.asarray(np.log(np.maximum(means, floor)))
 
@@ -198,7 +196,7 @@ def _find_changes(line: Line) -> Iterator[Episode]:
     yield from _join_recoveries(found)
 
 
-def _find_shapes(dips: Dips, means: _Floats, average: Callable[[_Floats], _Floats]) -> tuple[Fit, ...]:
+def _find_shapes(dips: Dips, means: Floats, average: Callable[[Floats], Floats]) -> tuple[Fit, ...]:
     """Find shapes; what only single seconds that stand out show must be stronger than these are at random moments."""
     if dips.is_empty:
         return find_shapes(means)
@@ -219,7 +217,7 @@ class _Binned(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     count: int
     base: float
-    fitted: _Floats
+    fitted: Floats
 
     def at_s(self, index: float) -> float:
         """Return the time of an index among the means."""

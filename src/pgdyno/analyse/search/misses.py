@@ -36,8 +36,8 @@ class Misses(msgspec.Struct, frozen=True, kw_only=True):
     """Skipped transactions without those scheduled after the load's end, which a late client skips as well."""
     failed_count: int
     unbegun_count: float
-    """Transactions that were scheduled more than the limit before the end and never began, estimated from where schedules ended whose
-    clients were all busy."""
+    """Transactions that were scheduled more than the limit before the end and never began, estimated from the ends of those schedules
+    whose clients were all busy."""
     latency_ms: float | None
     """Latency at the percentile of all scheduled transactions; None with a reason."""
     latency_reason: str | None

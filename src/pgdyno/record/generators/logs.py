@@ -18,7 +18,7 @@ from pgdyno.record.transactions.summary import TransactionSummary
 
 Ints = NDArray[np.int64]
 
-# A thread of which a sample has nothing for this many times its mean gap took nothing: by chance it has none once in 20,000.
+# If a sample has nothing of a thread for this many mean gaps, the thread took nothing: by chance that happens once in 20,000.
 _GAPS_OF_CHANCE = 10
 
 
@@ -177,7 +177,7 @@ def _read_ends(log: LoadLog, latency_limit_ms: float, thread_of: Ints, *, share_
 
 
 def _pool_sampled(last_us: Ints, *, mean_gap_us: float) -> Ints:
-    """Return the last start of each thread, by a sample: that of all, unless so long a gap before it is no chance."""
+    """Return the last start of each thread as a sample shows it: the last of all threads, unless its own gap is too long for chance."""
     is_chance = last_us.max() - last_us <= _GAPS_OF_CHANCE * mean_gap_us
     return np.where(is_chance, last_us.max(), last_us)
 

@@ -63,7 +63,7 @@ _LONG_WITH_VALUE = frozenset(
         *("--conflict-exit-code", "--timeout", "--unset", "--user", "--wait"),
     )
 )
-# Of these some have none behind some programs, such as setsid. Any other one may have a value, perhaps a secret.
+# With some programs, such as setsid, `--wait` has no value. Any other long option may have one, perhaps a secret.
 _LONG_WITHOUT_VALUE = frozenset(
     (
         *("--", "--batch", "--cpu-list", "--exclusive", "--foreground", "--fork", "--idle", "--ignore"),

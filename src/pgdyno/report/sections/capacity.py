@@ -221,7 +221,7 @@ def _describe_earlier(capacity: Capacity, binding: Bound) -> str:
 
 
 def _describe_standing(capacity: Capacity) -> str:
-    """Describe what may bring the load closer to its lowest bound: of CPUs that are busy, the programs that use them come first."""
+    """Describe what may bring the load closer to its lowest bound: first an end of the other programs that use the CPUs."""
     if capacity.standing is BoundState.BELOW and capacity.others_ratio:
         others = format_percent(capacity.others_ratio)
         return f"; other programs used up to {others} of the CPUs, and without them the load may come closer to it"

@@ -64,7 +64,7 @@ def read_place() -> tuple[str, str]:
 def look_at(pid: int, look: Callable[[Path], _Result]) -> _Result:
     """Call a function on a process's folder below /proc, if need be once more as the account of that process.
 
-    Root in a container mostly lacks CAP_SYS_PTRACE, which alone opens what the processes of other accounts have open. All
+    Root in a container usually lacks CAP_SYS_PTRACE, without which it may not see the files of other accounts' processes. All
     threads have the other account's rights meanwhile: look at few processes, and not while other threads work.
 
     Raises:
@@ -116,7 +116,7 @@ def find_working_in(folder: Path) -> Iterator[tuple[int, str]]:
 def _is_told(pid: int, inside: tuple[str, ...], told: dict[int, bool]) -> bool:
     """Return whether a process, or the server or initdb that started it, has a path in a folder as an argument.
 
-    The processes of a server show what they do as their command lines; their postmaster shows its own.
+    A server's processes show what they do in place of their command lines; the postmaster keeps its own.
 
     Args:
         pid: The process.
