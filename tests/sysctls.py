@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.change.sysctl import read_value, resolve_sysctl
+from pgdyno.run.change.sysctl import find_namespace, read_value, resolve_sysctl
 from pgdyno.run.host.process import find_server_user
 
 _CLONE_NEWNET = 0x40000000
 _LOCKS = Path("/var/tmp/pgdyno-test-sysctls")
+_ALL = "all"
+_held: set[str] = set()
+"""What this process has for itself now."""
 
 SETTING = "net.core.somaxconn"
 OTHER = "net.ipv4.tcp_keepalive_time"
@@ -51,7 +54,7 @@ def machine_settings(*names: str, alone: bool = False) -> Iterator[None]:
         alone: It may change others, too: no other test changes any meanwhile.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_locked("all", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+        stack.enter_context(_locked(_ALL, fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
         # In one order for all, so that no two wait for each other.
         for name in sorted(names):
             stack.enter_context(_locked(name, fcntl.LOCK_EX))
@@ -74,14 +77,19 @@ def _locked(name: str, how: int) -> Iterator[None]:
     lock = os.open(_LOCKS / name, os.O_RDONLY | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, how)
+        if how == fcntl.LOCK_EX:
+            _held.add(name)
         yield
     finally:
+        _held.discard(name)
         os.close(lock)
 
 
 def read_sysctl(name: str) -> str:
-    """As pgdyno reads it."""
-    return read_value(resolve_sysctl(name))
+    """As pgdyno reads it; one of the whole machine only while no other test may change it."""
+    canonical = resolve_sysctl(name)
+    assert find_namespace(canonical) or _held & {_ALL, canonical}, f"{name} is read outside of machine_settings"
+    return read_value(canonical)
 
 
 def write(name: str, value: str) -> None:

@@ -12,6 +12,7 @@ from pgdyno.report.sections.machine import host_table
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts, read_mount_words
 from pgdyno.run.host.host import Host
 from tests.loops import mounted, needs_root
+from tests.sysctls import machine_settings, read_sysctl
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -131,12 +132,13 @@ def test_how_cpus_share_cores_and_sockets(tmp_path: Path) -> None:
 
 
 def test_this_machine() -> None:
-    facts = read_host_facts(Path("/var/tmp"))
+    with machine_settings("vm.swappiness"):
+        facts = read_host_facts(Path("/var/tmp"))
+        assert facts.kernel_settings["vm.swappiness"] == read_sysctl("vm.swappiness")
     assert facts.memory_bytes == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert facts.cpu_count == len(os.sched_getaffinity(0))
     assert facts.cpu_busy_before_ratio is None, "who looks is the preflight"
     assert facts.host_name == socket.gethostname()
-    assert facts.kernel_settings["vm.swappiness"] == Path("/proc/sys/vm/swappiness").read_text().strip()
     assert facts.data_disk.size_bytes > facts.data_disk.free_bytes > 0
 
 

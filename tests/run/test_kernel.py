@@ -95,7 +95,8 @@ class TestNames:
     @pytest.mark.parametrize("name", ["vm.swappiness", "vm/swappiness"])
     def test_dots_and_slashes(self, name: str) -> None:
         assert resolve_sysctl(name) == "vm.swappiness"
-        assert read_sysctl(name) == Path("/proc/sys/vm/swappiness").read_text().strip()
+        with machine_settings("vm.swappiness"):
+            assert read_sysctl(name) == Path("/proc/sys/vm/swappiness").read_text().strip()
 
     def test_an_interface_with_a_dot(self, network: None, journal: Journal) -> None:
         renamed = subprocess.run(["ip", "link", "set", "lo", "name", "eth0.100"], check=False, capture_output=True)
@@ -218,9 +219,10 @@ class TestRefusals:
             assert (read_sysctl(SETTING), read_sysctl(OTHER)) == ("200", "7200")
 
     def test_not_root(self, journal: Journal) -> None:
-        before = read_sysctl("vm.swappiness")
-        assert try_to_change(journal, before="", as_user=True) == "changing kernel settings needs root"
-        assert read_sysctl("vm.swappiness") == before
+        with machine_settings("vm.swappiness"):
+            before = read_sysctl("vm.swappiness")
+            assert try_to_change(journal, before="", as_user=True) == "changing kernel settings needs root"
+            assert read_sysctl("vm.swappiness") == before
 
     def test_proc_sys_is_read_only(self, journal: Journal) -> None:
         # The kernel lets a mount be changed in a namespace of mounts of its own without others seeing it.
@@ -535,14 +537,18 @@ class TestLeftOvers:
         assert outcomes(journal) == {}
 
     def test_hexadecimal_numbers_of_an_earlier_pgdyno(self, network: None, journal: Journal) -> None:
-        pool, before = "vm.nr_hugepages", (read_sysctl(SETTING), read_sysctl("vm.nr_hugepages"))
-        leave_changed(journal, {SETTING: "100"})
-        with journal.open() as page:
-            (left,) = page.changes
-            other = msgspec.structs.replace(left, what=pool, namespace=None, old_value=before[1], new_values=("0x0",))
-            page.write([other, msgspec.structs.replace(left, new_values=("0x64",))])
-        assert outcomes(journal) == {pool: "unneeded", SETTING: "undone"}
-        assert (read_sysctl(SETTING), read_sysctl(pool)) == before
+        pool = "vm.nr_hugepages"
+        with machine_settings(pool):
+            before = read_sysctl(SETTING), read_sysctl(pool)
+            leave_changed(journal, {SETTING: "100"})
+            with journal.open() as page:
+                (left,) = page.changes
+                other = msgspec.structs.replace(
+                    left, what=pool, namespace=None, old_value=before[1], new_values=("0x0",)
+                )
+                page.write([other, msgspec.structs.replace(left, new_values=("0x64",))])
+            assert outcomes(journal) == {pool: "unneeded", SETTING: "undone"}
+            assert (read_sysctl(SETTING), read_sysctl(pool)) == before
 
     def test_after_kill_9_of_a_pair(self, journal: Journal) -> None:
         with machine_settings(*BACKGROUND):
