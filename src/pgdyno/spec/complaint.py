@@ -111,9 +111,11 @@ def find_line(text: str, path: str) -> int | None:
 
 def suggest_toml(message: str, example: str) -> str:
     """Return the hint of a text that is no TOML; `example` is a line of such a file with a value in quotes."""
-    # A bare word in a list or in an inline table leaves it unclosed for the parser.
-    if message.startswith(("Invalid value", "Expected newline", "Unclosed array", "Unclosed inline table")):
+    if message.startswith(("Invalid value", "Expected newline")):
         return f"text needs quotes: {example}"
+    if message.startswith(("Unclosed array", "Unclosed inline table")):
+        # For the parser, 30s without quotes leaves its list unclosed, too.
+        return f"a list ends with ], an inline table with }} in the same line, and text needs quotes: {example}"
     if message.startswith(("Cannot ", "Duplicate inline table key")):
         return "name each key and each table once"
     return f"a line is a [table], or a key and its value: {example}"
