@@ -153,7 +153,7 @@ def test_a_number_keeps_its_size(value: float) -> None:
         (format_percent(1.0), "100 %"),
         (format_percent(2.0), "200 %"),
         (format_share_exactly(0.01), "1 %"),
-        (format_share_exactly(round((100 - 99.995) / 100, 9)), "0.005 %"),
+        (format_share_exactly(round((100 - 99.875) / 100, 9)), "0.125 %"),
         (format_count(204_812), "204,812"),
         (format_value(1_640.0, "bytes"), "1.60 kB"),
         (format_value(0.31, "bytes"), "0.310 B"),

@@ -216,7 +216,7 @@ def format_percent(ratio: float) -> str:
 
 
 def format_share_exactly(ratio: float) -> str:
-    """Format a share that was asked for, exactly: 0.00005 is `0.005 %`."""
+    """Format a share that was asked for, exactly: 0.00125 is `0.125 %`."""
     return f"{ratio * 100:.10g} %"
 
 
