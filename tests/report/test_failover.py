@@ -91,7 +91,7 @@ def test_lost_transactions_are_those_of_the_failovers_in_which_they_were_counted
     analysis = msgspec.structs.replace(report.analysis, workloads=(partly, *others))
     for shown, detail in (
         (report, ""),
-        (msgspec.structs.replace(report, analysis=analysis), f"in 1 of {len(workload.trials)} failovers"),
+        (msgspec.structs.replace(report, analysis=analysis), f"counted in 1 of {len(workload.trials)} failovers"),
     ):
         (section,) = build_failover(shown)
         outages = section.blocks[1]

@@ -103,7 +103,7 @@ def _make_transactions(one: FailoverSummary) -> Cell:
     if one.counted_failovers == one.failovers:
         return cell
     return msgspec.structs.replace(
-        cell, detail=f"in {one.counted_failovers:,} of {one.failovers:,} failovers", note=_PARTLY_COUNTED
+        cell, detail=f"counted in {one.counted_failovers:,} of {one.failovers:,} failovers", note=_PARTLY_COUNTED
     )
 
 
