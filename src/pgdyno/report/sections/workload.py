@@ -188,9 +188,8 @@ def _list_charts(part_id: str, trial: TrialAnalysis, points: int) -> Iterator[Bl
 def _list_keys(trial: TrialAnalysis) -> Iterator[tuple[str, str]]:
     if trial.steady_from_s:
         from_s = format_seconds(trial.steady_from_s)
-        # MSER-5 leaves out whole seconds; before them lies the rest of the second in which the load began.
-        why = " as not steady" if trial.steady_from_s >= 1.0 else ""
-        yield "shade", f"left out{why}: the first {from_s} (points are whole seconds)"
+        # Not all of that is unsteady: only whole seconds count, from the end of the first transaction on.
+        yield "shade", f"before the steady part: the first {from_s} (points are whole seconds)"
     kinds = {event.kind for event in marked_events(trial)}
     marks = (("checkpoint", "amber"), ("level shift", "purple"), ("error", "critical"))
     yield from ((hue, kind) for kind, hue in marks if kind in kinds)
