@@ -141,12 +141,21 @@ def test_a_table_with_a_column_for_each_trial_has_eight_at_most() -> None:
     trials = tuple(
         msgspec.structs.replace(one, quoted={"statements_per_s": 7.0}) for one in (*workload.trials[:-1], last)
     )
+    # The trials from the ninth on are the middle ones by their TPS.
+    trials = tuple(
+        msgspec.structs.replace(one, tps=1000.0 + (number if number < 4 else -number if number < 8 else 0))
+        for number, one in enumerate(trials)
+    )
     workload = msgspec.structs.replace(workload, trials=trials)
+    assert workload.representative is not None
+    assert workload.representative in trials[8:]
+    median = f"trial {workload.representative.record.planned.number} (upper median)"
     tables = [make(workload) for make in (shares_table, counts_table, statements_table, quoted_table, course_table)]
     for table in tables:
         assert table is not None
         assert sum(column.title.startswith("trial") for column in table.columns) == 8
         assert "4 more trials are not shown: `pgdyno export` writes" in table.remark
+        assert [column.title.split(",")[0] for column in table.columns if "median" in column.title] == [median]
     statements = tables[2]
     assert statements is not None
     assert statements.rows[0][-1].text == "3"

@@ -33,7 +33,7 @@ _MOST_EVENTS = 15
 
 def quoted_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of the figures that DBAs quote, a column for each trial; None if no trial has any."""
-    trials, left_out = choose_columns([trial for trial in workload.trials if trial.quoted])
+    trials, left_out = choose_columns(workload, [trial for trial in workload.trials if trial.quoted])
     rows = tuple(
         (text(label), *(number(trial.quoted.get(name), show, "not observed") for trial in trials))
         for name, (label, show) in _ROWS.items()
@@ -54,7 +54,7 @@ def course_table(workload: WorkloadAnalysis) -> Table | None:
     }
     # A trial that failed has no course, and one in slices or turns has none that is continuous.
     known = [trial for trial in workload.trials if trial.record.planned.number in lines]
-    trials, remark = choose_columns(known, what="every second of each")
+    trials, remark = choose_columns(workload, known, what="every second of each")
     if not trials:
         return None
     longest_s = max(line.t_s[-1] for line in lines.values())

@@ -183,7 +183,8 @@ def all_counts_table(workload: WorkloadAnalysis) -> Table | None:
 
 def shares_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of mean resource use: CPU, disk and cache; a trial that nothing watched has no column."""
-    trials, remark = choose_columns([trial for trial in workload.trials if set(trial.shares.values()) - {None}])
+    watched = [trial for trial in workload.trials if set(trial.shares.values()) - {None}]
+    trials, remark = choose_columns(workload, watched)
     rows = tuple(
         (
             text(_SHARES.get(name, name)),
@@ -210,7 +211,7 @@ def statements_table(workload: WorkloadAnalysis) -> Table | None:
     measured = [trial for trial in workload.trials if trial.statements]
     if not measured:
         return None
-    trials, remark = choose_columns(measured)
+    trials, remark = choose_columns(workload, measured)
     has_failures = any(one.failures is not None for trial in measured for one in trial.statements)
     has_scripts = len({one.script for trial in measured for one in trial.statements}) > 1
     rows = []
@@ -252,9 +253,8 @@ def _name_unit(workload: WorkloadAnalysis) -> str:
 
 def _counts_table(caption: str, workload: WorkloadAnalysis, names: Sequence[str]) -> Table | None:
     counts = [(trial, trial.counts_per_transaction) for trial in workload.trials]
-    trials, remark = choose_columns(
-        [trial for trial, seen in counts if any(seen.get(name) is not None for name in names)]
-    )
+    counted = [trial for trial, seen in counts if any(seen.get(name) is not None for name in names)]
+    trials, remark = choose_columns(workload, counted)
     metrics = all_metrics()
     rows = []
     for name in names:
@@ -271,10 +271,13 @@ def _counts_table(caption: str, workload: WorkloadAnalysis, names: Sequence[str]
     return Table(caption=caption, columns=(*titles, *columns("Meaning")), rows=tuple(rows), remark=remark)
 
 
-def choose_columns(trials: Sequence[TrialAnalysis], *, what: str = "them") -> tuple[Sequence[TrialAnalysis], str]:
+def choose_columns(
+    workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis], *, what: str = "them"
+) -> tuple[Sequence[TrialAnalysis], str]:
     """Choose the trials that have a column in a table, as many as a page is wide; return also a remark on the others.
 
     Args:
+        workload: The load; its representative trial, of which a report says the most, has a column.
         trials: All trials that could have one.
         what: What `pgdyno export` writes of the others.
     """
@@ -282,7 +285,9 @@ def choose_columns(trials: Sequence[TrialAnalysis], *, what: str = "them") -> tu
     if left <= 0:
         return trials, ""
     not_shown = f"{count_things(left, 'more trial')} {'is' if left == 1 else 'are'} not shown"
-    return trials[:_MOST_COLUMNS], f"{not_shown}: `pgdyno export` writes {what}."
+    late = [trial for trial in trials[_MOST_COLUMNS:] if trial is workload.representative]
+    shown = [*trials[: _MOST_COLUMNS - len(late)], *late]
+    return shown, f"{not_shown}: `pgdyno export` writes {what}."
 
 
 def title_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
