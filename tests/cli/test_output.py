@@ -110,6 +110,16 @@ def test_a_closed_stdout_is_an_error_and_no_bug(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr, words
 
 
+def test_a_loop_of_links_is_an_error_and_no_bug(tmp_path: Path) -> None:
+    copy_record(tmp_path / "a")
+    (tmp_path / "loop").symlink_to("loop")
+    for words in ("disk --layout loop", "publish a --to loop"):
+        done = start(tmp_path, words, subprocess.PIPE)
+        assert done.returncode in {ExitCode.HOST, ExitCode.SPEC}, done.stderr
+        assert done.stderr.startswith("error: "), words
+        assert "has a bug" not in done.stderr, words
+
+
 @pytest.mark.parametrize(("encoding", "shown"), [("latin-1", "is ± but ?"), ("ascii", "is ? but ?")])
 def test_an_encoding_that_lacks_a_character_gets_the_rest(tmp_path: Path, encoding: str, shown: str) -> None:
     copy_record(tmp_path / "pgdyno-records" / "a", study=lambda one: one["study"].update(question="is ± but …"))

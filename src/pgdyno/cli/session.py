@@ -7,6 +7,7 @@ Results go to stdout, everything else to stderr. With `--json`, stdout is one JS
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -50,7 +51,7 @@ def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = No
     except OSError as error:
         fail_refused(error, json=json)
     except Exception as error:  # noqa: BLE001 - the user gets a message and an exit code, we get the location
-        fail(_describe_bug(error), json=json)
+        fail(_describe_loop(error) or _describe_bug(error), json=json)
     finally:
         _leave_broken_streams()
 
@@ -61,6 +62,12 @@ def _find_pending_error(stopped: KeyboardInterrupt) -> PgdynoError | None:
     while earlier is not None and not isinstance(earlier, PgdynoError):
         earlier = earlier.__context__
     return earlier
+
+
+def _describe_loop(error: Exception) -> HostError | None:
+    """Describe a loop of links, at which Path.resolve() raises a RuntimeError before Python 3.13; None if it is another error."""
+    is_loop = isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from ")
+    return HostError(f"the machine refuses: {os.strerror(errno.ELOOP)}", detail=str(error)) if is_loop else None
 
 
 def _describe_bug(error: Exception) -> StepFailedError:
