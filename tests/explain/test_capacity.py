@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 import pytest
@@ -11,15 +13,24 @@ from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.explain.capacity import CEILING, CLIENTS, PASSED, find_capacity_findings
 from pgdyno.explain.finding import Finding
+from pgdyno.spec.host import HostSpec
+from pgdyno.spec.study import DataSpec
 from tests.analyse.loads import Nature, draw_limits, draw_load, make_analysis
 from tests.analyse.test_capacity import WRITING, sweep_of
 
 SWEEP = "`pgdyno sweep clients=1..32 --set shared_buffers=4GB --scale 100 --home /var/lib/pgdyno/clusters --workload tpcb-like`"
 
 
-def find(nature: Nature, *, sweep: ClientSweep | None = None, trials: int = 4) -> dict[str, Finding]:
+def find(
+    nature: Nature,
+    *,
+    sweep: ClientSweep | None = None,
+    trials: int = 4,
+    study: Mapping[str, object] = MappingProxyType({}),
+) -> dict[str, Finding]:
     limits = draw_limits(nature, sd=0.01) if nature.limits else None
     record, workload = draw_load(nature, sd=0.01, limits=limits, trials=trials)
+    record = msgspec.structs.replace(record, study=msgspec.structs.replace(record.study, **study))
     analysis = make_analysis(workload, sweeps={} if sweep is None else {"tpcb-like": sweep})
     if sweep is not None:
         best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).clients
@@ -122,6 +133,18 @@ def test_a_card_that_was_surpassed_is_to_be_made_again() -> None:
     finding = find(msgspec.structs.replace(WRITING, limits={**WRITING.limits, UseKind.READS: 100.0}))[PASSED]
     assert finding.claim == "The load used more than the known limit of random reads."
     assert "`pgdyno disk /var/lib/pgdyno/clusters`" in finding.advice
+
+
+def test_the_disk_that_was_surpassed_is_the_one_to_measure() -> None:
+    apart, emulated = {"data": DataSpec(wal_home="/mnt/wal")}, {"host": HostSpec(emulate=True)}
+    for kind, study, words in (
+        (UseKind.FLUSHES, {}, "`pgdyno disk /var/lib/pgdyno/clusters` measures it again."),
+        (UseKind.FLUSHES, apart, "`pgdyno disk /mnt/wal` measures it again."),
+        (UseKind.READS, apart, "`pgdyno disk /var/lib/pgdyno/clusters` measures it again."),
+        (UseKind.READS, emulated, "Measure that disk again."),
+    ):
+        nature = msgspec.structs.replace(WRITING, limits={**WRITING.limits, kind: 100.0})
+        assert find(nature, study=study)[PASSED].advice == words
 
 
 def test_what_lacks_is_named_where_nothing_is_known() -> None:

@@ -12,8 +12,10 @@ from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.store import open_record
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.host import HostSpec
 from tests.analyse.planted_episodes import RECORDS, read_planted
 from tests.explain.test_doubts import analysis_of, make_record_without_limits
+from tests.given import SERVER
 
 CLIFF = Episode(
     kind=EpisodeKind.CLIFF,
@@ -95,6 +97,16 @@ def test_a_disk_that_became_slower_is_measured_again(
     slower = Suspect(cause=Cause.DEVICE, fits=True, text="a write took 1 to 20 ms", is_of_wal=is_of_wal)
     (found,) = tell(there, CLIFF, suspects=(slower,))
     assert found.confirm == words
+
+
+@pytest.mark.parametrize("is_emulated", [False, True], ids=["given", "emulated"])
+def test_a_disk_that_is_not_pgdynos_has_no_command(record: StudyRecord, is_emulated: bool) -> None:
+    """`pgdyno disk` would measure that of its home."""
+    host = HostSpec(emulate=is_emulated)
+    given = None if is_emulated else SERVER
+    there = msgspec.structs.replace(record, given=given, study=msgspec.structs.replace(record.study, host=host))
+    (found,) = tell(there, CLIFF, suspects=(Suspect(cause=Cause.DEVICE, fits=True, text="a write took 1 to 20 ms"),))
+    assert found.confirm == "the disk of the data measured twice, now and at another hour"
 
 
 def test_what_comes_from_outside_has_no_length_to_run(record: StudyRecord) -> None:

@@ -17,6 +17,7 @@ from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.commands import Command, MeasuredLoad, write_command, write_disk
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.experiment import Variant, is_client_sweep
+from pgdyno.plan.places import place_of
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.units import count_things, format_share
@@ -40,6 +41,8 @@ _ADVICE = {
     BoundKind.LOAD_GENERATOR: "Give pgbench more --threads, or a machine of its own: this is no limit of the server.",
     BoundKind.FLUSHES: "More clients share each flush; so does a disk that flushes sooner.",
 }
+# What the disk of pg_wal does, where that is apart.
+_OF_WAL = frozenset({BoundKind.FLUSHES, BoundKind.WAL})
 _DISK_ADVICE = "A disk that does more of it raises it; so does asking less of it: more memory for reads, larger max_wal_size for writes."
 # Idle share of the CPUs from which on the CPU time of a transaction says little about its CPU time when they are full.
 _IDLE_RATIO = 0.25
@@ -220,13 +223,15 @@ def _find_passed(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
     variant = None if load is None else _find_variant(record, capacity, load)
     for bound in capacity.bounds:
         if bound.is_refuted:
+            is_of_wal = bound.kind in _OF_WAL and place_of(record.study.data, variant).wal_home is not None
+            said = write_disk(record, variant, is_of_wal=is_of_wal)
             yield Finding(
                 rule=PASSED,
                 severity=Severity.NOTE,
                 claim=f"The load used more than the known limit of {bound.kind.noun}.",
                 evidence=_format_bound(bound),
                 why="It can do more than its card or its declaration says: this is no bound.",
-                advice=f"`{write_disk(record, variant)}` measures it again.",
+                advice=f"`{said}` measures it again." if said else "Measure that disk again.",
                 workload=capacity.workload,
                 shows=_CHARTS[bound.kind],
             )

@@ -185,7 +185,8 @@ def _confirm(record: StudyRecord, seen: _TrialEpisode, named: Sequence[Suspect])
     cause, variant = named[0].cause, find_variant(record, seen.trial.record.planned.variants)
     if cause is Cause.DEVICE:
         said = write_disk(record, variant, is_of_wal=named[0].is_of_wal)
-        return f"{f'`{said}`' if said else 'the disk of pg_wal measured'} twice, now and at another hour"
+        measured = f"the disk of {'pg_wal' if named[0].is_of_wal else 'the data'} measured"
+        return f"{f'`{said}`' if said else measured} twice, now and at another hour"
     if cause not in _COMPARED:
         return _CONFIRM[cause]
     setting, (one, other), heed = _COMPARED[cause]
