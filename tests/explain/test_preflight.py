@@ -365,7 +365,8 @@ def test_an_array_may_be_one_of_a_disk_whose_devices_are_unknown(tmp_path: Path)
     found = find_obstacles(host, msgspec.structs.replace(facts, wal=zfs, wal_devices=()))
     (sync,) = [one for one in found if one.rule == "raid-sync"]
     assert sync.severity is Severity.CRITICAL
-    assert "neither" not in sync.claim
+    assert sync.claim == "A RAID array is working on itself: md0, which may hold data or WAL, or not."
+    assert "trials on them are slower" in sync.why
 
 
 def _find_huge_pages(folder: Path, **sizes: str) -> list[Finding]:

@@ -14,6 +14,7 @@ _NEARLY_FULL_RATIO = 0.9
 _FULL_RATIO = 0.97
 _FEW_INODES_RATIO = 0.05
 _ELSEWHERE = ", which holds neither data nor WAL"
+_PERHAPS_OURS = ", which may hold data or WAL, or not"
 _AT_REST = frozenset({"idle", "frozen"})
 # Work that can be postponed without leaving the array short of a disk.
 _CAN_WAIT = frozenset({"check", "repair"})
@@ -33,17 +34,19 @@ def _raid(rule_input: RuleInput) -> Iterator[Finding]:
     ours = rule_input.device_names
     for array in rule_input.facts.arrays:
         # Where either is unknown, they may be the same.
-        is_elsewhere = bool(rule_input.knows_all_devices and array.devices) and ours.isdisjoint(array.devices)
+        is_ours = not ours.isdisjoint(array.devices)
+        is_elsewhere = not is_ours and bool(rule_input.knows_all_devices and array.devices)
+        named = f"{array.name}{'' if is_ours else _ELSEWHERE if is_elsewhere else _PERHAPS_OURS}"
         if array.action not in _AT_REST:
             done = "" if array.done_ratio is None else f", {array.done_ratio * 100:.0f} % done"
             file = f"/sys/block/{array.name}/md/sync_action"
             yield Finding(
                 rule="raid-sync",
                 severity=Severity.NOTE if is_elsewhere else Severity.CRITICAL,
-                claim=f"A RAID array is working on itself: {array.name}{_ELSEWHERE * is_elsewhere}.",
+                claim=f"A RAID array is working on itself: {named}.",
                 evidence=f"{file}: {array.action}{done} ({array.level})",
                 why="It reads all of its disks from end to end"
-                + ("." if is_elsewhere else ", and trials during it are slower than those after it."),
+                + ("." if is_elsewhere else ", and trials on them are slower until it is done."),
                 advice=""
                 if is_elsewhere
                 else f"Put it off: `echo idle > {file}`, and afterwards `echo {array.action} > {file}`."
@@ -54,7 +57,7 @@ def _raid(rule_input: RuleInput) -> Iterator[Finding]:
             yield Finding(
                 rule="raid-degraded",
                 severity=Severity.NOTE if is_elsewhere else Severity.WARNING,
-                claim=f"A RAID array lacks disks: {array.name}{_ELSEWHERE * is_elsewhere}.",
+                claim=f"A RAID array lacks disks: {named}.",
                 evidence=f"{array.missing_count} missing ({array.level})",
                 why="It reads what is missing from all the others, and data are at risk.",
                 advice=f"`mdadm --detail /dev/{array.name}` tells which; add one with `mdadm --add`.",
