@@ -15,7 +15,7 @@ from pgdyno.tune.checkpoints import (
     wal_rate,
 )
 from pgdyno.tune.draft import MB, Draft, round_down, size
-from pgdyno.tune.room import wal_room_bytes
+from pgdyno.tune.room import data_to_come_bytes, wal_room_bytes
 from pgdyno.tune.rules.wal_limits import STOCK_MAX_WAL_BYTES, describe_limit, find_limit, note_limit
 from pgdyno.tune.rules.wal_pace import LONGEST_S, SHORTEST_S, compression_of, distance_of, longest_s, rate_of
 from pgdyno.tune.types import Known, Layer, WorkloadClass
@@ -62,7 +62,8 @@ def _check_fixed(draft: Draft) -> None:
     free, room = wal_disk(draft.subject).free_bytes, wal_room_bytes(draft.subject)
     wanted = draft.number("max_wal_size")
     if draft.is_fixed("max_wal_size") and wanted > max(room, least):
-        data = f", of which data will take {format_bytes(free.value - room)}" if room < free.value else ""
+        come = data_to_come_bytes(draft.subject)
+        data = f", and {format_bytes(come)} of data are still to come" if room < free.value else ""
         raise SpecError(
             f"max_wal_size of {format_bytes(wanted)} does not fit the disk",
             detail=f"{format_bytes(free.value)} are free ({free.how}){data}",
