@@ -84,6 +84,28 @@ def test_a_card_is_shown_beside_what_is_declared_later(card: Path) -> None:
             show_cards(paths, host=host)
 
 
+def test_a_host_file_that_a_study_emulates_makes_no_disk_an_emulated_one(tmp_path: Path, card: Path) -> None:
+    emulated = tmp_path / "emulated.json"
+    disk = DiskSpec(volume="gp3", size="50GB", count=8, raid=10)
+    host = HostSpec(cpus=2, memory="4GB", disk=disk, emulate=True)
+    write_card(add_declared_disk(make_card(), host, 0), emulated)
+    plain, asked = (tmp_path / name for name in ("plain.toml", "emulate.toml"))
+    text = 'cpus = 2\nmemory = "4GB"\n[disk]\nvolume = "gp3"\nsize = "50GB"\ncount = 8\nraid = 10\n'
+    plain.write_text(text)
+    asked.write_text(f"emulate = true\n{text}")
+    (expected,), (view,) = (show_cards([card], host=str(file)).views for file in (plain, asked))
+    assert [one.rule for one in expected.findings] == ["below-ceiling"]
+    assert (view.findings, view.ceilings) == (expected.findings, expected.ceilings)
+    assert [view.entries for view in compare_cards([card, asked]).views] == [
+        view.entries for view in compare_cards([card, plain]).views
+    ]
+    # The disk that an emulation has made stays one.
+    for file in (plain, asked):
+        (view,) = show_cards([emulated], host=str(file)).views
+        assert view.card.is_emulated
+        assert view.findings == ()
+
+
 def stack(*names: str) -> StorageStack:
     look = make_look()
     return msgspec.structs.replace(

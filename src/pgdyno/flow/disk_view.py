@@ -87,7 +87,13 @@ def show_cards(paths: Sequence[Path], *, host: str | None) -> DiskResult:
         raise SpecError("no disk card is named", hint="for example `pgdyno disk --show pgdyno-disks/CARD.json`")
     named = read_declared(host)
     read = [read_card(path) for path in paths]
-    cards = [add_declared_disk(card, named, place, data=read[0].look) for place, card in enumerate(read)]
+    cards = [
+        # An emulated disk stays one, whatever it is held against.
+        add_declared_disk(
+            card, named and msgspec.structs.replace(named, emulate=card.is_emulated), place, data=read[0].look
+        )
+        for place, card in enumerate(read)
+    ]
     return DiskResult(
         views=tuple(
             view_card(card, file=file, beside=[one for one in cards if one is not card])
@@ -113,7 +119,7 @@ def compare_cards(paths: Sequence[Path]) -> DiskComparison:
 def _view_any(path: Path) -> CardView:
     if path.suffix != _HOST_FILE:
         return view_card(read_card(path), file=path)
-    host = read_host(path)
+    host = msgspec.structs.replace(read_host(path), emulate=False)
     card = DiskCard(
         pgdyno_version=__version__,
         made_at=local_now(),
@@ -165,7 +171,7 @@ def _find_ceilings(card: DiskCard) -> StorageCeilings | None:
 
 
 def read_declared(host: str | None) -> HostSpec | None:
-    """Read the machine that a user names, by its instance or by a host file.
+    """Read the machine that a user names, by its instance or by a host file. Only a study emulates it.
 
     Raises:
         SpecError: No such instance is known, or the file is not understood.
@@ -174,7 +180,8 @@ def read_declared(host: str | None) -> HostSpec | None:
         return None
     path = Path(host)
     is_file = path.suffix == _HOST_FILE or "/" in host or path.is_file()
-    return read_host(path, takes_instance=True) if is_file else HostSpec(instance=find_instance(host).name)
+    read = read_host(path, takes_instance=True) if is_file else HostSpec(instance=find_instance(host).name)
+    return msgspec.structs.replace(read, emulate=False)
 
 
 def view_further_cards(store: RecordStore, record: StudyRecord) -> Iterator[FurtherCard]:
