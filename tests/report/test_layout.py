@@ -134,6 +134,7 @@ def test_an_array_that_only_one_side_has_is_said(tmp_path: Path) -> None:
         (one, single, ""),
         # The array's own figures may be declared as one disk's.
         (array, DiskSpec(kind="network-ssd", random_read_iops=9_000), ""),
+        (array, DiskSpec(kind="hdd"), "One disk is declared; found is an array, raid10 of 8."),
         # What was not observed may be an array.
         (unseen, eight, ""),
         (none, eight, ""),

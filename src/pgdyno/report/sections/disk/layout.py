@@ -30,6 +30,8 @@ _TITLES = {
     "flushes_per_s": "flushes/s",
     "capacity_bytes": "space",
 }
+# Figures of a declared disk that are of the whole path.
+_OF_PATH = ("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s", "write_mb_s")
 _UNDECLARED = (
     "Its limits are not known: nothing is declared (--host FILE), and no limit was found here. To measure them, run"
     " `pgdyno disk` without --layout."
@@ -191,7 +193,8 @@ def _describe_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
         if declared is not None and declared != found:
             yield f"The declared {what} differs from the one found: {declared}, not {found}."
     # Figures without a volume type may be of the whole array.
-    if stripe is not None and level is None and disk.volume is not None:
+    may_be_array = disk.volume is None and any(getattr(disk, name) is not None for name in _OF_PATH)
+    if stripe is not None and level is None and not may_be_array:
         yield f"One disk is declared; found is an array, {stripe.level} of {stripe.disk_count}."
     if stripe is None and level is not None and look.devices and not look.unseen:
         array = f"{level} of {disk.lvm_stripes or disk.count}"
