@@ -393,6 +393,27 @@ class TestChangeAndUndo:
         assert journal.read() == ()
         assert undo_own(journal) == ()
 
+    def test_what_could_not_be_put_back_is_not_forgotten_when_another_setting_is_held(
+        self, network: None, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = read_sysctl(SETTING)
+
+        def refuse(_path: Path, value: str, *, name: str) -> None:
+            raise RefusedValueError(f"cannot set {name} to {value}")
+
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(HostError, match="could not be put back"),
+            changed_sysctls({SETTING: "100"}, journal=journal),
+        ):
+            patch.setattr(sysctl, "write_value", refuse)
+        with changed_sysctls({OTHER: "500"}, journal=journal):
+            assert {change.what for change in journal.read()} == {SETTING, OTHER}
+        with changed_sysctls({OTHER: "500", SETTING: "200"}, journal=journal):
+            pass
+        assert read_sysctl(SETTING) == before
+        assert journal.read() == ()
+
     def test_what_stays_in_a_journal_that_cannot_be_written_is_taken_over(
         self, network: None, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -163,14 +163,15 @@ class KernelSettings:
                     if value is not None and value not in own_values(change):
                         change = msgspec.structs.replace(change, new_values=(*change.new_values, value))
                     held[name] = change
-                others = (other for other in page.changes if not any(map(other.is_same_thing, held.values())))
+                others = [other for other in page.changes if not any(map(other.is_same_thing, held.values()))]
+                taken_over = set(page.changes).difference(others)
                 page.write([*others, *held.values()])
             except BaseException:
                 for name in self._locks.keys() - self._changes.keys():
                     lock = self._locks.pop(name)
                     lock.release(keeps_note=lock.read() is not None)
                 raise
-            _not_back.difference_update(page.changes)
+            _not_back.difference_update(taken_over)
             self._changes, self._current = held, current
             for name, change in held.items():
                 self._locks[name].note(change)
