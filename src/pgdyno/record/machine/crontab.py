@@ -43,7 +43,7 @@ _WRAPPERS: dict[str, tuple[str, int]] = {
     **dict.fromkeys(("sh", "bash", "dash", "ksh", "zsh"), ("oO", 0)),
     "chrt": ("TPD", 1),
     "doas": ("uC", 0),
-    "env": ("uC", 0),
+    "env": ("uCS", 0),
     "exec": ("a", 0),
     "flock": ("wE", 1),
     "ionice": ("cn", 0),
@@ -208,7 +208,7 @@ def _skip_options(wrapper: str, words: list[str]) -> tuple[str | None, list[str]
             return words[0], []
         if not word.startswith("-"):
             before_count -= 1
-        elif (letters and word in _LONG_WITH_VALUE) or (word[1:].isalpha() and word[-1] in letters):
+        elif _has_value_behind(word, letters):
             words = words[1:]
         elif word.startswith("--") and "=" not in word and word not in _LONG_WITHOUT_VALUE:
             return None, []
@@ -216,3 +216,13 @@ def _skip_options(wrapper: str, words: list[str]) -> tuple[str | None, list[str]
             # Then there is no shell, and the command follows at once.
             before_count = 0
     return None, words
+
+
+def _has_value_behind(option: str, letters: str) -> bool:
+    """Return whether the next word is the value of an option; a letter's value may be in the same word, as in `-uroot`."""
+    if not letters:
+        return False
+    if option.startswith("--"):
+        # That of sudo has no value, as its -s has none.
+        return option in _LONG_WITH_VALUE and (option != "--shell" or "s" in letters)
+    return re.fullmatch(rf"-[^{letters}]*[{letters}]", option) is not None
