@@ -6,10 +6,11 @@ This module prints nothing; `cli/` formats errors.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # The program at the start of a command, after sudo, or as the second of two commands.
 _COMMAND = re.compile(r"(?:(?<=`)|(?<=`sudo )|(?<= && ))pgdyno ")
@@ -82,6 +83,15 @@ class HostError(PgdynoError):
     """The machine does not meet a requirement: the user must change the machine."""
 
     exit_code = ExitCode.HOST
+
+
+@contextlib.contextmanager
+def putting_off(refused: list[HostError]) -> Iterator[None]:
+    """Note why this machine or account refuses something: what cannot be right anywhere is raised first."""
+    try:
+        yield
+    except HostError as error:
+        refused.append(error)
 
 
 class RefusedValueError(HostError):

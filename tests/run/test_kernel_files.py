@@ -14,6 +14,7 @@ from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.kernel_file import check_values, read_value, write_values
+from pgdyno.run.host.process import call_as, find_server_user
 from pgdyno.spec.variant import VariantSpec, is_sysctl
 from tests.loops import Loop, mounted_loop, needs_root
 from tests.run.test_kernel import holder, leave_changed, outcomes
@@ -161,6 +162,26 @@ def test_somebody_else_who_sets_it_is_told(loop: Loop, journal: Journal) -> None
 def test_what_is_refused(name: str, value: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         check_values({name: value})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"vm.swappiness": "low"}, "vm.swappiness cannot be low"),
+        ({"vm.dirty_ratio": "5", "vm.dirty_bytes": "9000000"}, "exclude each other"),
+        ({"vm.swappiness": "10", "kernel.ostype": "x"}, "can be read only"),
+        ({"vm.swappiness": "10", "/sys/block/nosuch/queue/scheduler": "none"}, "there is no /sys/block/nosuch"),
+        ({"vm.swappiness": "10", "mount:/nosuch:commit": "5"}, "no file system is mounted at /nosuch"),
+    ],
+)
+def test_what_no_account_may_set_comes_before_what_this_one_may_not(values: dict[str, str], words: str) -> None:
+    def check() -> None:
+        with pytest.raises(HostError):
+            check_values({"vm.swappiness": "10"})
+        with pytest.raises(SpecError, match=words):
+            check_values(values)
+
+    call_as(find_server_user(), check)
 
 
 @needs_root

@@ -10,7 +10,7 @@ import sys
 import msgspec
 
 from pgdyno.conduct.workspace import Workspace, read_machine
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, SpecError, putting_off
 from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import Variant, identify_server, reference_server
 from pgdyno.plan.minutes import Budget, split_minutes
@@ -83,13 +83,11 @@ def find_kernel_refusal(study: Study, major: int) -> HostError | None:
         SpecError: There is no such setting, or variants cannot be compared.
     """
     experiment = plan_experiment(study, version_major=major)
-    refused = None
+    refused: list[HostError] = []
     for variant in () if experiment is None else experiment.variants:
-        try:
+        with putting_off(refused):
             check_values(variant.sysctl)
-        except HostError as error:
-            refused = refused or error
-    return refused
+    return refused[0] if refused else None
 
 
 def _check_server(server: ServerSpec, major: int, *, own: Variant | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError, putting_off
 from pgdyno.run.change import mount_option, sysctl, sysfs
 from pgdyno.run.change.changes import ChangeKind
 
@@ -38,12 +38,14 @@ def check_values(values: Mapping[str, str]) -> dict[str, str]:
     if twice := [name for name in values if list(one.values()).count(one[name]) > 1]:
         raise SpecError(f"{' and '.join(twice)} are one setting", hint="set only one of them")
     values = {one_name[name]: value for name, value in values.items()}
-    files, options = _of(values, ChangeKind.SYSFS), _of(values, ChangeKind.MOUNT)
-    return {
-        **sysctl.check_sysctls(_of(values, ChangeKind.SYSCTL)),
-        **sysfs.check_sysfs(files),
-        **mount_option.check_mount_options(options),
-    }
+    checked: dict[str, str] = {}
+    refused: list[HostError] = []
+    for kind, check in _CHECKS.items():
+        with putting_off(refused):
+            checked |= check(_of(values, kind))
+    if refused:
+        raise refused[0]
+    return checked
 
 
 def _resolve(name: str) -> str:
@@ -95,6 +97,11 @@ class _Module(Protocol):
     def is_there(self, name: str) -> bool: ...
 
 
+_CHECKS = {
+    ChangeKind.SYSCTL: sysctl.check_sysctls,
+    ChangeKind.SYSFS: sysfs.check_sysfs,
+    ChangeKind.MOUNT: mount_option.check_mount_options,
+}
 _MODULES: Mapping[ChangeKind, _Module] = {
     ChangeKind.SYSCTL: sysctl,
     ChangeKind.SYSFS: sysfs,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pgdyno.errors import HostError, RefusedValueError, ShortPoolError, SpecError, did_you_mean
+from pgdyno.errors import HostError, RefusedValueError, ShortPoolError, SpecError, did_you_mean, putting_off
 from pgdyno.run.change.pseudo_file import write_value
 from pgdyno.run.host.process_id import look_at
 from pgdyno.run.host.tree import swap_dots
@@ -82,14 +82,13 @@ def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
         HostError: This account or this machine does not permit the change.
     """
     wanted = {resolve_sysctl(name): " ".join(value.split()) for name, value in values.items()}
+    refused: list[HostError] = []
     for name, value in wanted.items():
         _check_undoable(name)
-        _check_writable(name)
-        if name not in _MASKS and _NUMBERS.fullmatch(now := read_value(name)):
-            if not _NUMBERS.fullmatch(value):
-                detail = f"it is {now} now"
-                raise SpecError(f"{name} cannot be {value or 'empty'}", detail=detail, hint="it takes a number")
-            wanted[name] = value if "x" in now else as_decimal(name, value)
+        with putting_off(refused):
+            _check_writable(name)
+        with putting_off(refused):
+            wanted[name] = _as_shown(name, value)
         partner = PARTNERS.get(name)
         if partner in wanted:
             raise SpecError(
@@ -97,7 +96,17 @@ def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
                 detail="setting one of them makes the other 0",
                 hint="set only one of them",
             )
+    if refused:
+        raise refused[0]
     return wanted
+
+
+def _as_shown(name: str, value: str) -> str:
+    if name in _MASKS or not _NUMBERS.fullmatch(now := read_value(name)):
+        return value
+    if not _NUMBERS.fullmatch(value):
+        raise SpecError(f"{name} cannot be {value or 'empty'}", detail=f"it is {now} now", hint="it takes a number")
+    return value if "x" in now else as_decimal(name, value)
 
 
 def as_decimal(name: str, value: str) -> str:

@@ -69,6 +69,7 @@ def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
             "[", ""
         ).replace("]", "").split():
             raise SpecError(f"/sys/{name} does not take {value!r}", detail=f"it takes: {choices.strip()}")
+    for name in wanted:
         if not os.access(ROOT / name, os.W_OK, effective_ids=True):
             raise HostError(
                 f"this account may not change /sys/{name}" if os.geteuid() else "/sys is read-only here",
