@@ -12,14 +12,16 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.plan.places import Place
-from pgdyno.run.cluster.home import open_home
+from pgdyno.run.cluster.home import OTHER_HOME, open_home
 from pgdyno.run.cluster.places import open_places
+from pgdyno.run.cluster.wal_home import find_note, write_note
+from pgdyno.run.host.mounts import list_mounts
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.own_server import OwnServer
 from pgdyno.spec.study import DataSpec
 from tests.folders import look_at
 from tests.homes import installation_of
-from tests.loops import mounted_loop
+from tests.loops import mounted_loop, needs_root
 from tests.shared import reachable_folder
 
 DISK_BYTES = 400 << 20
@@ -105,6 +107,31 @@ def test_what_a_killed_study_has_left_on_all_disks_goes_with_the_next_in_its_hom
                 assert used is None or (used.work / "in use").exists()
             with open_home(home, find_server_user()):
                 assert not [*home.glob("other-home*"), *home.glob("wal-home*")]
+
+
+@needs_root
+def test_what_was_mounted_in_any_of_the_homes_is_named() -> None:
+    with reachable_folder() as folder:
+        home, other, kept = (folder / name for name in ("home", "other", "kept"))
+        kept.mkdir()
+        data = other / "work/data"
+
+        def mount() -> None:
+            data.mkdir(parents=True)
+            subprocess.run(["mount", "--bind", str(kept), str(data)], check=True)
+
+        user, places = find_server_user(), [Place(), Place(str(other))]
+        with open_places(home, user, places):
+            pass
+        mount()
+        with open_places(home, user, places) as main:
+            assert main.left_overs == [f"the mount at {data}"]
+        mount()
+        # As a killed study leaves it.
+        write_note(find_note(home, OTHER_HOME, other), other)
+        with open_home(home, user) as main:
+            assert main.left_overs == [f"the mount at {data}"]
+        assert list_mounts(folder) == []
 
 
 def test_homes_that_are_one_are_refused() -> None:

@@ -266,8 +266,7 @@ def check_same(
 
 def _clean_up(home: Home, ui: Ui) -> None:
     """End the servers and put back the kernel settings that a killed run has left."""
-    for left_over in home.left_overs:
-        ui.say(f"ended what an earlier run had left behind: {left_over}")
+    home.say_left_overs(ui.say)
     for undo in (*undo_left_emulations(), *restore_left_overs()):
         ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
 

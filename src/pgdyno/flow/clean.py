@@ -57,6 +57,7 @@ class Cleaned(msgspec.Struct, frozen=True, kw_only=True):
 def clean_home(place: Workspace, *, ui: Ui) -> Cleaned:
     """Remove every loaded cluster of a home, and the stopped studies that are at home elsewhere or unknown, after asking."""
     with open_home(place.home, find_server_user(place.run_as)) as home:
+        home.say_left_overs(ui.say)
         templates = sorted(home.templates.iterdir())
         # Who names a home on this machine means nothing beside it.
         stopped = () if place.is_home_named and machine_name() is None else find_stopped()

@@ -85,7 +85,8 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
     _check_extent(question)
     named = check_paths(question.paths)
     declared = read_declared(question.host)
-    with open_home(question.home, find_server_user()):
+    with open_home(question.home, find_server_user()) as home:
+        home.say_left_overs(ui.say)
         paths, now = named or [question.home.resolve()], local_now()
         tools = _find_tools(question, ui)
         jobs = [_plan(path, question, tools, seed=int(now.timestamp())) for path in paths]

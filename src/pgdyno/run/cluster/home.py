@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -73,7 +73,8 @@ class Home:
         self.places: Mapping[Place, Home] = {}
         """Where the clusters of a study's variants lie, if not all lie in one place; this home is that of the reference."""
         self.left_overs: list[str] = []
-        """Processes that ran here when this pgdyno began, and were stopped, and mounts, which were unmounted."""
+        """Processes that ran here, or in homes used beside this one, when this pgdyno began, and were stopped, and mounts, which were
+        unmounted."""
 
     def prepare(self) -> None:
         """Create the folders; those of the server belong to the server's user and are closed to others.
@@ -175,6 +176,11 @@ class Home:
             shutil.rmtree(folder, ignore_errors=True)
         self._clear_sockets()
         return found
+
+    def say_left_overs(self, say: Callable[[str], None]) -> None:
+        """Say what was ended when this home was opened; a mount may be the user's."""
+        for left_over in self.left_overs:
+            say(f"ended what was left behind: {left_over}")
 
     def clear_data(self) -> None:
         """Remove the working cluster as far as possible; what a restore command has mounted or linked there is only let go.
@@ -369,7 +375,7 @@ def open_home(root: Path, user: ServerUser, *, wal_home: Path | None = None) -> 
         home.prepare()
         home.left_overs = home.end_left_overs()
         remove_left_wal(root)
-        _clear_left_homes(root, user)
+        home.left_overs += _clear_left_homes(root, user)
         with contextlib.ExitStack() as stack:
             if wal_home is not None:
                 home.wal = stack.enter_context(open_wal_home(wal_home, home=root, user=user)) / WAL_FOLDER
@@ -377,13 +383,20 @@ def open_home(root: Path, user: ServerUser, *, wal_home: Path | None = None) -> 
             yield home
 
 
-def _clear_left_homes(root: Path, user: ServerUser) -> None:
-    """Clean up the homes that a killed pgdyno of this home has used beside it; one that another pgdyno uses stays as it is."""
+def _clear_left_homes(root: Path, user: ServerUser) -> list[str]:
+    """Clean up the homes that a killed pgdyno of this home has used beside it; one that another pgdyno uses stays as it is.
+
+    Returns:
+        What was ended there, as for `Home.end_left_overs`.
+    """
+    found: list[str] = []
     for note, other in read_notes(root, OTHER_HOME):
         # The disk of one that is not there may not be mounted.
         if (other / "work").is_dir():
-            with contextlib.suppress(HostError), open_home(other, user):
+            with contextlib.suppress(HostError), open_home(other, user) as beside:
+                found += beside.left_overs
                 note.unlink(missing_ok=True)
+    return found
 
 
 def _open_lock(path: Path) -> IO[str]:

@@ -57,6 +57,7 @@ def _open_beside(main: Home, root: Path) -> Iterator[Home]:
     """Lock a further home, and note it in the main one for as long as it is used."""
     note = find_note(main.root, OTHER_HOME, root)
     with contextlib.ExitStack() as after, open_home(root, main.user) as home:
+        main.left_overs += home.left_overs
         write_note(note, root)
         after.callback(note.unlink, missing_ok=True)
         yield home
