@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -128,8 +129,11 @@ def test_what_only_another_account_may_do_is_planned_with_a_note(
     of_root = TWO.replace('"one"\n', '"one"\nsysctl = { "vm.swappiness" = "10" }\n')
     text = f'[data]\nscale = 1\n[[workload]]\nname = "select-only"\n{of_root}'
     study = parse_study(text, source="study", folder=Path())
-    shown = show(view_plan(study, place=Workspace.make(out=None, home=tmp_path, run_as=None)))
-    assert "this account may not change vm.swappiness: run as root" in shown
+    view = view_plan(study, place=Workspace.make(out=None, home=tmp_path, run_as=None))
+    assert "this account may not change vm.swappiness: run as root" in show(view)
+    assert msgspec.json.decode(view.to_json())["obstacles"] == [
+        "this account may not change vm.swappiness: run as root"
+    ]
     with pytest.raises(SpecError, match=r"no setting 'vm\.no_such'"):
         plan(tmp_path, of_root + 'sysctl = { "vm.no_such" = "10" }\n')
 

@@ -48,7 +48,6 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """The sweep over clients that follows; None where none follows."""
     credits: tuple[CreditEnd, ...] = ()
     """When the burst credits of the declared machine end; empty where none are known."""
-
     obstacles: tuple[str, ...] = ()
     """Why `run` would refuse it under the present account."""
 
@@ -59,9 +58,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Return the plan as JSON."""
-        return msgspec.json.encode(
-            {"predicted_s": self.predicted_s, "plan": self.plan, "scaling": self.scaling, "credits": self.credits}
-        )
+        names = ("predicted_s", "plan", "scaling", "credits", "obstacles")
+        return msgspec.json.encode({name: getattr(self, name) for name in names})
 
     def to_terminal(self) -> RenderableType:
         """Return a table of the steps with their predicted seconds."""
