@@ -20,7 +20,7 @@ from pgdyno.run.own_server import OwnServer
 from pgdyno.spec.study import CacheState, DataSpec
 from tests.folders import look_at
 from tests.homes import installation_of
-from tests.loops import mounted_loop
+from tests.loops import mounted_loop, needs_root
 from tests.shared import reachable_folder
 
 IS_ROOT = os.geteuid() == 0
@@ -195,6 +195,26 @@ def test_what_a_pgdyno_of_another_home_has_left_is_removed(left: tuple[str, ...]
             assert home.wal is not None
             assert list(home.wal.parent.iterdir()) == []
         assert list(wal.iterdir()) == []
+
+
+@needs_root
+@pytest.mark.parametrize("place", ["pgdyno-wal", "pgdyno-wal/pg_wal"])
+def test_a_disk_of_the_users_in_pgdynos_folder_is_refused_and_stays(place: str) -> None:
+    with reachable_folder() as folder:
+        wal, kept = folder / "wal", folder / "kept"
+        (kept / "pg_wal").mkdir(parents=True)
+        (kept / "pg_wal/0001").write_text("of the user")
+        (wal / place).mkdir(parents=True)
+        subprocess.run(["mount", "--bind", str(kept), str(wal / place)], check=True)
+        try:
+            with (
+                pytest.raises(HostError, match=f"something is mounted at {wal / place}"),
+                open_home(folder / "home", find_server_user(), wal_home=wal),
+            ):
+                pass
+        finally:
+            subprocess.run(["umount", str(wal / place)], check=True)
+            assert (kept / "pg_wal/0001").read_text() == "of the user"
 
 
 @pytest.mark.parametrize("names", [("thesis.txt",), ("pg_wal", "slot-a")])

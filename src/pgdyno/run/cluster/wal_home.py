@@ -19,6 +19,7 @@ from pgdyno.errors import HostError, why
 from pgdyno.record.durable import write_durably
 from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.mounts import list_mounts
 from pgdyno.run.host.process import ServerUser
 
 WAL_FOLDER = "pg_wal"
@@ -148,10 +149,16 @@ def _remove(folder: Path) -> None:
     """Remove pgdyno's folder if it is there.
 
     Raises:
-        HostError: It has something that pgdyno does not make, so that it is the user's; nothing of it is removed.
+        HostError: It has something that pgdyno does not make, or a mount, so that it is the user's; nothing of it is removed.
     """
     if not os.path.lexists(folder):
         return
+    if mounts := list_mounts(folder):
+        raise HostError(
+            f"something is mounted at {mounts[-1]}",
+            detail="pgdyno would empty it, and keeps its own WAL there",
+            hint="mount it elsewhere, or choose another folder with --wal-home",
+        )
     others = sorted(path.name for path in folder.iterdir() if not _OWN.fullmatch(path.name))
     if others:
         raise HostError(
