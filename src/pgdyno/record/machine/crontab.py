@@ -34,6 +34,8 @@ _BEFORE = re.compile(
     r"""(?:if\s+)?(?:(?:test|cd|command\s+-v|sleep|export|set|umask|\.|source)\s(?:[^&|;'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")*"""
     r"""|\[\s[^\]]*\]\s*)(?:&&|\|\||;)\s*(?:then\s+)?"""
 )
+# What the shell puts the output of in its place, which may read or be a secret.
+_SUBSTITUTED = re.compile(r"\$\([^()]*\)|`[^`]*`")
 _RUNS_PARTS = re.compile(r"run-parts\s+(?:-\S+\s+)*(?P<folder>/[^\s;&|)}]+)")
 
 # Programs that run another one: the letters of their options that have a value, and the number of words before that program.
@@ -178,6 +180,8 @@ def _name_program(command: str) -> str:
     if runs_parts:
         return runs_parts["folder"]
     rest = command
+    while (outer := _SUBSTITUTED.sub("$", rest)) != rest:
+        rest = outer
     while (test := _BEFORE.match(rest)) and rest[test.end() :]:
         rest = rest[test.end() :]
     try:
