@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -244,3 +245,22 @@ def test_a_server_elsewhere_that_its_own_account_may_not_see_is_left_alone() -> 
         assert hidden.returncode == 0
         assert (opened.returncode, opened.stdout, opened.stderr) == (0, "\n", "")
         assert not home.data.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="other accounts see their own processes")
+def test_a_server_that_was_started_by_another_path_of_the_home_is_ended() -> None:
+    with reachable_folder() as folder:
+        home = Home(folder / "home", find_server_user())
+        home.prepare()
+        call_as(home.user, home.data.mkdir)
+        (link := folder / "link").symlink_to(home.root)
+        name = "import ctypes; ctypes.CDLL(None).prctl(15, b'postgres', 0, 0, 0)"
+        argv = [sys.executable, "-c", f"{name}; print('named', flush=True); input()", "-D", str(link / "work/data")]
+        account = {"user": home.user.uid, "group": home.user.gid, "extra_groups": []}
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=home.data, **account) as named:
+            assert named.stdout is not None
+            assert named.stdout.readline() == b"named\n"
+            opened = open_without_ptrace(home.root)
+            named.communicate(b"\n")
+        assert (opened.returncode, opened.stdout, opened.stderr) == (0, f"postgres (pid {named.pid})\n", "")
+        assert named.returncode == -signal.SIGQUIT

@@ -104,7 +104,7 @@ def find_working_in(folder: Path) -> Iterator[tuple[int, str]]:
         try:
             current = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the same
         except PermissionError:
-            if _is_told(int(pid), (inside, f"{folder}/"), told) and _sees_same_files(pid):
+            if _is_told(int(pid), inside, told) and _sees_same_files(pid):
                 yield int(pid), ""
         except OSError:
             continue
@@ -113,14 +113,14 @@ def find_working_in(folder: Path) -> Iterator[tuple[int, str]]:
                 yield int(pid), current
 
 
-def _is_told(pid: int, inside: tuple[str, ...], told: dict[int, bool]) -> bool:
+def _is_told(pid: int, inside: str, told: dict[int, bool]) -> bool:
     """Return whether a process, or the server or initdb that started it, has a path in a folder as an argument.
 
     A server's processes show what they do in place of their command lines; the postmaster keeps its own.
 
     Args:
         pid: The process.
-        inside: The folder, by each of its paths.
+        inside: The folder, without links, with a slash at its end; arguments may name it by any path.
         told: The answers so far, by pid; this one is added.
     """
     if pid not in told:
@@ -128,8 +128,9 @@ def _is_told(pid: int, inside: tuple[str, ...], told: dict[int, bool]) -> bool:
         told[pid] = False
         with contextlib.suppress(OSError):
             if (process / "comm").read_text(encoding="utf-8", errors="replace").strip() in _SERVERS:
-                words = os.fsdecode((process / "cmdline").read_bytes()).split("\0")
-                told[pid] = any(f"{word.removeprefix('--pgdata=')}/".startswith(inside) for word in words) or _is_told(
+                words = os.fsdecode((process / "cmdline").read_bytes()).replace("--pgdata=", "").split("\0")
+                paths = (os.path.realpath(word) for word in words if word.startswith("/"))
+                told[pid] = any(f"{path}/".startswith(inside) for path in paths) or _is_told(
                     int(read_status(process)["PPid"]), inside, told
                 )
     return told[pid]
