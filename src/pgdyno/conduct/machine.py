@@ -279,9 +279,10 @@ def _put_back(ui: Ui) -> None:
     try:
         undone = undo_own()
     except HostError as error:
-        ui.say(f"a trial has left kernel settings changed: {error.reason}; `pgdyno restore` tries again")
+        ui.say(f"a trial may have left kernel settings changed: {error.reason}; `pgdyno restore` tries again")
         return
-    for undo in undone:
+    # One that is as before was only left in the journal, which could not be written.
+    for undo in (one for one in undone if one.outcome is not UndoOutcome.UNNEEDED):
         again = "; `pgdyno restore` tries again" if undo.outcome is UndoOutcome.FAILED else ""
         ui.say(f"a trial had left {undo.change.what} changed: {describe_undo(undo)}{again}")
 
