@@ -194,6 +194,20 @@ def test_long_stalls_at_equal_distances_are_a_cycle_besides() -> None:
     assert (saw.kind, saw.period_s) == (EpisodeKind.SAWTOOTH, pytest.approx(30, abs=1))
 
 
+def test_standstills_close_together_are_stalls_and_no_drops() -> None:
+    begins, at = (30, 47, 64), np.arange(120)
+    for seed in range(5):
+        values = 3000 * make_noise(seed, length=120, correlation=0.5)
+        for begin in begins:
+            values[begin : begin + 12] = 0.0
+        found = look(values).episodes
+        assert [(one.kind, one.from_s, one.until_s) for one in found] == [
+            (EpisodeKind.STALL, begin, begin + 12) for begin in begins
+        ]
+    # Clients that began together, with transactions of 3 s.
+    assert not any(one.kind is EpisodeKind.STALL for one in look(np.where(at % 3 == 2, 40.0, 0.0)).episodes)
+
+
 def test_too_few_seconds_beside_a_stall_are_the_reason() -> None:
     values = 3000 * make_noise(3, length=60, correlation=0.5)
     values[5:50] = 0.0

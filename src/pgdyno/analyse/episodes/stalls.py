@@ -1,7 +1,7 @@
 """Find stalls, second by second, and take them out of a series.
 
-A stall is measured against the median around each second. A standstill of more than 15 s fills that median with its own
-seconds; it is measured against the level without all seconds in which hardly anything was done.
+A stall is measured against the median around each second. A standstill of more than 15 s, or several close together, fill that
+median with their own seconds; they are measured against the level without all seconds in which hardly anything was done.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _STALL_SPREADS = 4.5
 _LEVEL_S = 15.0
 # Share of the usual level up to which hardly anything is done.
 _HARDLY_RATIO = 0.1
+# More than this share is most of it.
+_MOSTLY = 0.5
 # A trial may stand still for up to three quarters of its time.
 _USUAL_QUANTILE = 0.75
 
@@ -116,13 +118,16 @@ def take_medians(values: Floats, half: int) -> Floats:
 
 
 def _find_low_runs(line: Line) -> Iterator[_Run]:
-    """Find long runs below the level outside of them, and beside them short ones below the level around them."""
+    """Find long runs and standstills below the level outside of them, and beside them short runs below the level around them."""
     values, half = line.values, _count_around(line)
     usual = _find_usual(values)
     at, is_taken = np.arange(len(values)), np.zeros(len(values), dtype=bool)
     outside = np.interp(at, at[usual], take_medians(values[usual], half))
+    is_still = values <= NOTHING_RATIO * outside
+    # Where nothing is done for most of the time, transactions are as long as the gaps between their ends.
+    is_still &= is_still.mean() < _MOSTLY
     for start, stop in _find_inner_runs(line, outside, usual, least=_HARDLY_RATIO):
-        if stop - start > half:
+        if stop - start > half or is_still[start:stop].mean() > _MOSTLY:
             is_taken[start:stop] = True
             yield _Run(start=start, stop=stop, level=outside)
     around = take_medians(values, half)
