@@ -170,7 +170,9 @@ def test_a_stall_of_any_length_is_found_to_the_second_in_a_trial_of_any_length(
         pytest.param(4, 0.6, 5, 1.0, {EpisodeKind.SAWTOOTH, EpisodeKind.STALL}, id="beside a stall of 5 s"),
         pytest.param(4, 0.6, 16, 1.0, {EpisodeKind.SAWTOOTH, EpisodeKind.STALL}, id="beside a stall of 16 s"),
         pytest.param(8, 0.05, 0, 1.0, {EpisodeKind.SAWTOOTH}, id="so deep that its low parts could be stalls"),
-        pytest.param(2, 0.5, 0, 0.8, {EpisodeKind.SAWTOOTH}, id="of seconds that stand out, beside a cliff"),
+        pytest.param(
+            2, 0.5, 0, 0.7, {EpisodeKind.SAWTOOTH, EpisodeKind.CLIFF}, id="of seconds that stand out, beside a cliff"
+        ),
     ],
 )
 def test_a_cycle_is_found_with_its_period(

@@ -203,10 +203,14 @@ def _find_shapes(dips: Dips, means: Floats, average: Callable[[Floats], Floats])
     beside = fit_jointly(means, [fit.template for fit in find_shapes(average(dips.rest))])
     curve = fit_curves(beside, len(means)).sum(axis=1)
     left = means - curve
-    if not find_shapes(left) or measure_strength(left) <= measure_chance(dips, lambda logs: average(logs) - curve):
+    shown = find_shapes(left)
+    if not shown or measure_strength(left) <= measure_chance(dips, lambda logs: average(logs) - curve):
         return beside
-    # Shapes of the seconds that stand out and others are found together: the rest of a cycle's dips may have any shape.
-    return find_shapes(means) or beside
+    if any(fit.template.period is not None for fit in beside):
+        # What is left is of the same cycle.
+        return find_shapes(means) or beside
+    templates = [fit.template for fit in (*beside, *shown)]
+    return fit_jointly(means, sorted(templates, key=lambda one: (one.start, one.stop)))
 
 
 class _Binned(msgspec.Struct, frozen=True, kw_only=True):
