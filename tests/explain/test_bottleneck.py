@@ -189,6 +189,19 @@ def test_where_cpus_are_idle_more_of_them_are_no_advice() -> None:
     assert finding.gain.endswith("TPS, until the CPUs are full; expected, not measured")
 
 
+def test_a_gain_of_many_idle_cpus_is_told_as_far_as_a_bound_is_of_use() -> None:
+    record, analysis = analyse_kept(find_name("quiet-15-1000"))
+    (workload,) = analysis.workloads
+    (trial,) = workload.trials
+    # One client on 64 CPUs.
+    idle = msgspec.structs.replace(trial, shares={**trial.shares, "cpu_busy_ratio": 1 / 64, "cpu_others_ratio": 0.0})
+    found = msgspec.structs.replace(say(Resource.CPU), part=ONE_CPU)
+    changed = msgspec.structs.replace(workload, trials=(idle,), bottleneck=found)
+    (finding,) = find_bottlenecks(record, msgspec.structs.replace(analysis, workloads=(changed,)))
+    assert finding.gain == "up to +900 % and more TPS, until the CPUs are full; expected, not measured"
+    assert finding.gain_ratio == 9.0
+
+
 def test_where_no_commit_waits_for_a_flush_none_is_advised() -> None:
     finding = with_change(Resource.WAL_FLUSH, part=WRITING_WAL)
     assert finding.claim == "Writing WAL probably limits this load."

@@ -236,7 +236,7 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     """
     if found.is_of_one_cpu:
         left = _cpu_left(found, signs)
-        return None if left is None else _Gain(value=left, low=None, high=left, held_by="the CPUs")
+        return None if left is None else _Gain(value=min(_MAX_GAIN, left), low=None, high=None, held_by="the CPUs")
     share, time = found.share, signs.time
     if share is None or time is None:
         return None
