@@ -583,6 +583,17 @@ def test_what_was_given_up_in_a_sweep_is_tried_again_without_more_rounds(tmp_pat
     assert {trial.round for trial in tried} == {2, rounds}
 
 
+def test_what_was_given_up_in_a_comparison_is_tried_again_from_the_next_round_on(tmp_path: Path) -> None:
+    """In the last round it would make a pair with trials from before the break."""
+    record = build_record("paired", "A", "B", "C", workload=[{"name": "tpcb-like"}], trials=ONE_S)
+    store = store_rounds(tmp_path / "record", record, until=12, given_up="B", A=1000.0, C=1000.0)
+    referee = build_referee(record)
+    referee.take_finished(store)
+    left = [trial for trial in record.plan.trials if referee.is_left(trial)]
+    assert left == [trial for trial in record.plan.trials if trial.round > 3]
+    assert ("B",) in {trial.variants for trial in left}
+
+
 def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,8 +224,13 @@ class SequentialComparison:
         # The trials of a live round ran together: one that is missing cannot be put beside them later.
         is_over = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
         before, tried_again = self._before.get(trial.workload, 0), self._tried_again.get(trial.workload, set())
-        if trial.round == before and trial.workload not in self._cut and tried_again:
-            # It was whole but for these.
+        if (
+            is_client_sweep(self._experiment)
+            and trial.round == before
+            and trial.workload not in self._cut
+            and tried_again
+        ):
+            # It was whole but for these, and compares no pairs.
             return not is_over and trial.variants[0] in {self._experiment.reference.name, *tried_again}
         return not is_over and trial.round > before
 
