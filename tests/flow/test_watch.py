@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pgdyno.conduct.study import recording
 from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.live.watch import _update
 from pgdyno.flow.report import compose_report
@@ -140,6 +141,17 @@ def test_a_trial_that_is_run_again_takes_the_place_of_its_first_try(tmp_path: Pa
     assert read_states() == ["finished", "finished"]
     assert seen["answers"] == read_all(LiveRecord(store))["answers"]
     assert seen["answers"]["figures"] != alone
+
+
+def test_what_was_interrupted_does_not_seem_to_run_when_the_study_goes_on(tmp_path: Path) -> None:
+    """Of a round that is left out, it is not run again."""
+    store = open_record(copy_record(tmp_path / "record", study=lambda record: record.update(is_ended=False)))
+    (store.trial_dir(2) / TRIAL_FILE).unlink()
+    with store.locked(), recording(store):
+        seen = read_all(LiveRecord(store))
+    assert [trial["state"] for trial in seen["course"][0]["trials"]] == ["finished", "waiting"]
+    assert [trial["number"] for trial in seen["trials"]] == [1]
+    assert (store.path / "trials" / "0002.cut-1").exists()
 
 
 def test_a_trial_that_is_run_again_begins_when_it_does(tmp_path: Path) -> None:

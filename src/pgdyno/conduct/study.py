@@ -197,8 +197,14 @@ def reopen_record(store: RecordStore, machine: Machine, ui: Ui) -> None:
 
 @contextmanager
 def recording(store: RecordStore) -> Iterator[None]:
-    """Log into the record while a study runs, and note that it runs and, at the end of the block, that it has ended."""
+    """Log into the record while a study runs, and note that it runs and, at the end of the block, that it has ended.
+
+    Trials that were interrupted before are set aside: one that is not run again would seem to run all the while.
+    """
     with logging_into(store.path):
+        for part in (store, store.scaling):
+            for number in part.interrupted_numbers():
+                part.set_aside(number)
         if store.read_record().is_ended is not False:
             note_end(store, is_ended=False)
         try:
