@@ -18,6 +18,7 @@ from pgdyno.facts.views import (
     server_counters,
 )
 from pgdyno.run.postgres import sql
+from tests.cli.program import wait_until
 from tests.facts.clusters import VERSIONS, Cluster
 
 SUFFIXES = {Unit.COUNT: "_count", Unit.PAGES: "_pages", Unit.BYTES: "_bytes", Unit.MS: "_ms"}
@@ -93,6 +94,7 @@ def provoke(connection: sql.Connection) -> None:
 @pytest.mark.parametrize("major", VERSIONS)
 def test_counters_count_what_happens(major: int, cluster_of: Callable[[int], Cluster]) -> None:
     with sql.connect(cluster_of(major).address) as watching:
+        wait_for_others(watching)
         before = sql.read_counters(watching, watched_database="postgres")
         with sql.connect(cluster_of(major).address) as working:
             provoke(working)
@@ -190,6 +192,17 @@ def test_each_counter_that_a_reset_takes_back_tells_of_all_the_others(
                 assert fallen <= find_reset_with(name)
 
 
+def wait_for_others(connection: sql.Connection) -> None:
+    """Until all that was done before has been reported: sessions do so as they end, other processes before they sleep."""
+    at_work = """
+        SELECT count(*) AS n FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND (
+            backend_type IN ('client backend', 'parallel worker')
+            OR backend_type IN ('checkpointer', 'background writer', 'walwriter')
+               AND wait_event_type IS DISTINCT FROM 'Activity')
+    """
+    assert wait_until(lambda: connection.execute(at_work).fetchone()["n"] == 0)
+
+
 def wait_for_growth(connection: sql.Connection, before: sql.Values) -> dict[str, float]:
     """The growth, once every process has reported: backends when they end, the others within a second or so."""
     deadline = time.monotonic() + 240
@@ -212,6 +225,7 @@ def test_io_rows_agree_with_the_relation_that_was_read(major: int, cluster_of: C
     query = sql.io_query(server_counters(major))
     assert query is not None
     with sql.connect(cluster_of(major).address) as watching:
+        wait_for_others(watching)
         before = read_bytes(watching, query)
         with sql.connect(cluster_of(major).address) as working:
             working.execute("CREATE TABLE pages AS SELECT i, repeat('x', 1000) FROM generate_series(1, 20000) i")
