@@ -49,10 +49,10 @@ class Clone:
             encoding="utf-8",
             cwd="/",
             env=environment(**env),
-            timeout=300,
+            timeout=800,
         )
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **env: str | None) -> subprocess.Popen[str]:
         """In a process group of its own, as a terminal would."""
         return subprocess.Popen(
             [str(self.path / "pgdyno"), *arguments],
@@ -62,7 +62,7 @@ class Clone:
             text=True,
             encoding="utf-8",
             cwd="/",
-            env=environment(),
+            env=environment(**env),
             start_new_session=True,
         )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -143,8 +145,17 @@ def test_check_runs_on_the_oldest_python_and_names_it(ready: Clone, tmp_path: Pa
     assert (said.returncode, said.stderr) == (0, "")
 
 
+@contextlib.contextmanager
+def silent_index() -> Iterator[tuple[socket.socket, dict[str, str]]]:
+    """A package index that never answers, so that no set-up ends, and what makes a set-up ask it."""
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        index.settimeout(600)
+        address = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
+        yield index, {"PIP_INDEX_URL": address, "PIP_TIMEOUT": "3600", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+
+
 def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -154,23 +165,29 @@ def test_interrupted_and_killed_set_ups_are_started_afresh_by_one_of_two_runs_at
     fresh: Callable[[], Clone],
 ) -> None:
     clone = fresh()
-    run = clone.start()
-    wait_for((clone.venv / "pyvenv.cfg").exists)
-    os.killpg(run.pid, signal.SIGINT)
-    _, said = run.communicate(timeout=120)
+    with silent_index() as (_, of_index):
+        run = clone.start(**of_index)
+        wait_for((clone.venv / "pyvenv.cfg").exists)
+        os.killpg(run.pid, signal.SIGINT)
+        _, said = run.communicate(timeout=600)
     assert run.returncode == 130
     assert "the next run starts it afresh" in said
-    run = clone.start()
-    wait_for(lambda: "Collecting" in (clone.venv / "setup.log").read_text())
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate(timeout=120)
+    with silent_index() as (index, of_index):
+        run = clone.start(**of_index)
+        with index.accept()[0]:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.communicate(timeout=600)
     assert not (clone.venv / "requirements.lock").exists()
-    runs = [clone.start(), clone.start()]
-    said_at_once = [run.communicate(timeout=120)[1] for run in runs]
+    # Both find it locked, as by what was killed, until both have begun.
+    with (clone.venv / "pgdyno.flock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        runs = [clone.start(), clone.start()]
+        for run in runs:
+            assert run.stderr is not None
+            assert "waiting for another pgdyno" in run.stderr.readline()
+    said_at_once = [run.communicate(timeout=600)[1] for run in runs]
     assert [run.returncode for run in runs] == [0, 0], said_at_once
     assert sum("making the virtual environment" in words for words in said_at_once) == 1
-    # The one that makes it may have waited too: for the end of what was killed.
-    assert sum("waiting for another pgdyno" in words for words in said_at_once) in {1, 2}
     assert not (clone.venv / "tmp").exists()
 
 
@@ -187,8 +204,8 @@ def test_another_lock_file_makes_the_environment_anew_but_not_while_a_run_uses_i
     assert "waiting for another pgdyno" in later.stderr.readline()
     assert (ready.venv / "bin" / "python").exists()
     assert later.poll() is None
-    run.communicate("", timeout=60)
-    _, said = later.communicate(timeout=120)
+    run.communicate("", timeout=600)
+    _, said = later.communicate(timeout=600)
     assert later.returncode == 0, said
     assert "making the virtual environment" in said
     assert "ready after" in said
