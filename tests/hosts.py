@@ -87,6 +87,7 @@ _ADDRESSES = {
     "stranger": "127.0.0.3",
     "closed": "127.0.0.4",
 }
+_LISTENING = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 
 @contextmanager
@@ -98,14 +99,54 @@ def running_sshd(folder: Path) -> Iterator[Sshd]:
 
 @contextmanager
 def _running_sshd(folder: Path, home: Path) -> Iterator[Sshd]:
-    port = _free_port()
     _keygen(folder / "host_key")
     _keygen(folder / "user_key")
     _keygen(folder / "other_key")
     key, other = ((folder / f"{name}.pub").read_text().strip() for name in ("host_key", "other_key"))
     known = [f"{name} {key}" for name in _ADDRESSES if name not in {"unknown", "changed"}]
     (folder / "known_hosts").write_text("\n".join([*known, f"changed {other}", ""]))
-    (folder / "sshd_config").write_text(_SSHD_CONFIG.format(folder=folder, port=port, home=home))
+    if os.geteuid() == 0:
+        # As root it separates its privileges, into a folder that the package makes when it starts.
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    with _listening_daemon(folder, home) as port:
+        _write_client(folder, port)
+        yield Sshd(folder, port, home)
+
+
+@contextmanager
+def _listening_daemon(folder: Path, home: Path) -> Iterator[int]:
+    """Start sshd on a port that all of its addresses have free."""
+    for _ in range(20):
+        port = _free_port()
+        (folder / "sshd_config").write_text(_SSHD_CONFIG.format(folder=folder, port=port, home=home))
+        with (folder / "sshd.log").open("wb") as stderr:
+            daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "sshd_config"], stderr=stderr)
+        try:
+            if _is_listening(daemon, folder / "sshd.log", port):
+                yield port
+                return
+        finally:
+            daemon.terminate()
+            daemon.wait()
+    raise AssertionError((folder / "sshd.log").read_text())
+
+
+def _is_listening(daemon: subprocess.Popen[bytes], log: Path, port: int) -> bool:
+    """Wait until it listens on all addresses; returns False where another program has taken the port on one meanwhile."""
+    deadline_s = time.monotonic() + 600
+    while True:
+        is_running, said = daemon.poll() is None, log.read_text()
+        if f"Bind to port {port} on " in said:
+            return False
+        if all(f"Server listening on {address} port {port}." in said for address in _LISTENING):
+            return True
+        assert is_running, said
+        assert time.monotonic() < deadline_s, said
+        time.sleep(0.01)
+
+
+def _write_client(folder: Path, port: int) -> None:
+    """Write the configuration of ssh, and a program of that name that uses it."""
     accounts = {"stranger": "nobody-here"}
     config = [
         _SSH_CONFIG.format(
@@ -118,19 +159,3 @@ def _running_sshd(folder: Path, home: Path) -> Iterator[Sshd]:
     real = shutil.which("ssh")
     (folder / "bin/ssh").write_text(f'#!/bin/sh\nexec {real} -F {folder}/ssh_config "$@"\n')
     (folder / "bin/ssh").chmod(0o755)
-    if os.geteuid() == 0:
-        # As root it separates its privileges, into a folder that the package makes when it starts.
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    log = folder / "sshd.log"
-    with log.open("wb") as stderr:
-        daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "sshd_config"], stderr=stderr)
-    try:
-        deadline_s = time.monotonic() + 60
-        while b"127.0.0.3" not in log.read_bytes():
-            assert daemon.poll() is None, log.read_text()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
-        yield Sshd(folder, port, home)
-    finally:
-        daemon.terminate()
-        daemon.wait()

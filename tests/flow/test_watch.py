@@ -31,6 +31,7 @@ from tests.report.accessibility import find_barriers, read_chart_colours
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_scaling import build_bench
+from tests.tools.pgcluster import LOOPBACK
 
 HOSTILE = '<img src=x onerror="document.title=1"></script><b>'
 
@@ -353,15 +354,17 @@ def test_the_bar_is_as_long_as_it_says(browser: Browser, state: str, done: int, 
 
 def test_a_browser_that_lost_the_page_comes_back_by_itself_to_the_present_state(browser: Browser) -> None:
     page, link = make_live_page(), "document.querySelector('#link')?.textContent"
-    opened = listen(0)
+    # Of an address that no other process has, so that none takes the port while nobody listens.
+    opened = listen(0, address=LOOPBACK)
     port = opened.getsockname()[1]
     for problem, again in (("first", False), ("second", True)):
         updates = Updates()
         updates.put({"problem": json.dumps(problem).encode()})
-        with serving(listen(port) if again else opened, token="t", html=page.html, policy=page.policy, updates=updates):
+        socket = listen(port, address=LOOPBACK) if again else opened
+        with serving(socket, token="t", html=page.html, policy=page.policy, updates=updates):
             if not again:
                 browser.view()
-                browser.call("Page.navigate", url=f"http://{HOST}:{port}/t/")
+                browser.call("Page.navigate", url=f"http://{LOOPBACK}:{port}/t/")
             browser.wait_for("document.querySelector('#problem')?.textContent", lambda text, seen=problem: text == seen)
             browser.wait_for(link, lambda text: text == "connected")
         browser.wait_for(link, lambda text: text.startswith("not connected"))
