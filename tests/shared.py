@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,7 +35,7 @@ def open_shared_folder() -> Callable[[], None]:
 
     def remove() -> None:
         del os.environ[_VARIABLE]
-        shutil.rmtree(folder)
+        remove_folder(folder)
 
     return remove
 
@@ -79,7 +81,20 @@ def reachable_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder)
+        remove_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove it with all that is in it, where what a test has ended may still be ending."""
+    deadline_s = time.monotonic() + 60
+    while folder.exists():
+        try:
+            shutil.rmtree(folder)
+        except OSError as exc:
+            # A file went or came meanwhile.
+            if exc.errno not in {errno.ENOENT, errno.ENOTEMPTY} or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)
 
 
 @contextlib.contextmanager

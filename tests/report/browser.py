@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_PATIENCE_S = 30.0
+_PATIENCE_S = 300.0
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -54,9 +54,7 @@ class Browser(AbstractContextManager["Browser"]):
         self._number = 0
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        targets = self._call("Target.getTargets", session=None)["targetInfos"]
-        page = next(target for target in targets if target["type"] == "page")
-        attached = self._call("Target.attachToTarget", session=None, targetId=page["targetId"], flatten=True)
+        attached = self._call("Target.attachToTarget", session=None, targetId=self._find_page(), flatten=True)
         self._session: str = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
@@ -138,6 +136,16 @@ class Browser(AbstractContextManager["Browser"]):
             "Page.printToPDF", printBackground=False, paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True
         )
         return base64.b64decode(answer["data"])
+
+    def _find_page(self) -> str:
+        """The browser answers before it has opened its page."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while True:
+            for target in self._call("Target.getTargets", session=None)["targetInfos"]:
+                if target["type"] == "page":
+                    return str(target["targetId"])
+            assert time.monotonic() < deadline_s, "the browser opens no page"
+            time.sleep(0.05)
 
     def _call(self, method: str, *, session: str | None, **params: Any) -> dict[str, Any]:
         self._number += 1

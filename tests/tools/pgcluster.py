@@ -13,12 +13,14 @@ from pathlib import Path
 from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 from tests.facts.clusters import find_bindir
-from tests.shared import make_folder, make_once
+from tests.shared import make_folder, make_once, remove_folder
 
 PORT = 54321
 """Names the socket file: the clusters listen on no address unless a test says so."""
 LOOPBACK = f"127.{64 + (os.getpid() >> 16)}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 """Where a test lets one listen: servers of other processes' tests have the same port."""
+_PATIENCE_S = 600.0
+_WAITING = ("-w", "-t", "500", "-s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +43,14 @@ class Cluster:
     @property
     def is_ready(self) -> bool:
         """Whether the server says in its postmaster.pid that it answers."""
-        pid_file = self.data / "postmaster.pid"
-        return pid_file.exists() and pid_file.read_text().rstrip().endswith("ready")
+        try:
+            return (self.data / "postmaster.pid").read_text().rstrip().endswith("ready")
+        except FileNotFoundError:
+            return False
 
     def run(self, program: str, *arguments: str) -> str:
         """Run one of the cluster's own programs as its account, and return what it printed."""
-        done = process.run([str(self.bin_directory / program), *arguments], user=self.user, timeout_s=120)
+        done = process.run([str(self.bin_directory / program), *arguments], user=self.user, timeout_s=_PATIENCE_S)
         assert done.exit_code == 0, f"{done.stdout}{done.stderr}{self._log_end()}"
         return done.stdout
 
@@ -65,7 +69,7 @@ class Cluster:
         settings = (f"unix_socket_directories={self.root}", "listen_addresses=", "fsync=off", *options)
         text = " ".join(f"-c {setting}" for setting in settings)
         log = str(self.root / "server.log")
-        self.run("pg_ctl", "-D", str(self.data), "-w", "-s", "-l", log, "-o", f"-p {PORT} {text}", "start")
+        self.run("pg_ctl", "-D", str(self.data), *_WAITING, "-l", log, "-o", f"-p {PORT} {text}", "start")
 
     def listen(self, method: str = "trust", *, trusted: str = "") -> None:
         """Start it again so that it listens on LOOPBACK, too, where roles but the `trusted` one show who they are by a method."""
@@ -87,8 +91,8 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop the server at once, if it runs."""
-        program = [str(self.bin_directory / "pg_ctl"), "-D", str(self.data), "-m", "immediate", "-w", "-s", "stop"]
-        process.run(program, user=self.user)
+        program = [str(self.bin_directory / "pg_ctl"), "-D", str(self.data), "-m", "immediate", *_WAITING, "stop"]
+        process.run(program, user=self.user, timeout_s=_PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -124,7 +128,7 @@ def running(
         yield cluster
     finally:
         cluster.stop()
-        shutil.rmtree(root)
+        remove_folder(root)
 
 
 @contextlib.contextmanager
