@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import filecmp
 import os
 import shutil
@@ -9,6 +10,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
@@ -268,6 +270,7 @@ def test_trials_with_five_digits_count_and_come_in_their_order(store: RecordStor
 def test_one_pgdyno_at_a_time_works_on_a_record(store: RecordStore) -> None:
     program = f"""
 from pathlib import Path
+from typing import IO
 from pgdyno.record.store import RecordStore
 with RecordStore(Path({str(store.path)!r})).locked():
     print("locked", flush=True)
@@ -284,6 +287,27 @@ with RecordStore(Path({str(store.path)!r})).locked():
     assert other.returncode == 0
     with store.locked():
         pass
+
+
+def test_whoever_looks_at_a_record_keeps_nobody_from_working_on_it(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.locked():
+        assert store.is_locked
+    looking, really = (store.path / ".lock").open(), fcntl.flock
+    really(looking, fcntl.LOCK_SH)
+
+    def flock(lock: IO[str], how: int) -> None:
+        # A look ends while one waits for it.
+        if how == fcntl.LOCK_EX:
+            looking.close()
+        really(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with store.locked():
+        assert looking.closed
+        assert store.is_locked
+    assert not store.is_locked
 
 
 def test_scripts_are_kept_once_and_run_as_they_were(store: RecordStore, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -167,7 +168,7 @@ class RecordStore:
             lock = (self.path / _LOCK_FILE).open("w", encoding="utf-8")
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _take(lock)
             except BlockingIOError as exc:
                 raise HostError(
                     "another pgdyno is at work on this record", detail=str(self.path), hint="wait for it"
@@ -179,7 +180,7 @@ class RecordStore:
         """True if a pgdyno is currently writing into the record."""
         try:
             with (self.path / _LOCK_FILE).open(encoding="utf-8") as lock:
-                # A shared lock lets several readers check at once, and delays a writer only for this moment.
+                # A shared lock lets several readers check at once, and `_take` waits for this moment.
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -420,6 +421,20 @@ def describe_path(path: Path) -> str:
 def find_records(folder: Path) -> tuple[RecordStore, ...]:
     """Return the records directly below a folder, sorted by name."""
     return tuple(RecordStore(path.parent) for path in sorted(folder.glob(f"*/{RECORD_FILE}")))
+
+
+def _take(lock: IO[str]) -> None:
+    """Lock an open file until it is closed.
+
+    Raises:
+        BlockingIOError: A pgdyno holds it that writes.
+    """
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        # Whoever only looks, as `is_locked` does, shares it, and for a moment. With `watch` that may be at any time.
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _read_kept(path: Path) -> DiskCard | None:
