@@ -25,7 +25,7 @@ import msgspec
 
 _TREE = Path(__file__).parents[2]
 _CHUNK_BYTES = 1 << 16
-_END_PATIENCE_S = 60.0
+_END_PATIENCE_S = 600.0
 # Source: include/uapi/asm-generic/socket.h of the Linux kernel; Python has no name for it before 3.14.
 _TIMESTAMPNS = 35
 _STAMP = struct.Struct("@qq")
@@ -131,7 +131,7 @@ def _close(way: _Way, ways: dict[socket.socket, _Way]) -> None:
 def delaying(target: tuple[str, int], *, delay_s: float, output: Path) -> Iterator[int]:
     """Run a proxy on the target's address, and yield its port, for the length of a `with` block.
 
-    Whoever connects must have ended before the block does: a connection that stays open for a minute more is an error.
+    Whoever connects must have ended before the block does: a connection that stays open for ten minutes more is an error.
 
     Args:
         target: Host and port to hand everything on to.
