@@ -20,6 +20,11 @@ def read_cache(device: Path) -> str:
     return (device / "queue/write_cache").read_text().strip()
 
 
+def find_groups(root: str, name: str) -> list[Path]:
+    """Control groups of that name below a root, in which those of others come and go."""
+    return [Path(folder, name) for folder, names, _ in os.walk(root) if name in names]
+
+
 def main(base: Path) -> None:
     rates = Rates(read_iops=IOPS, write_iops=IOPS, read_bytes_per_s=10**8, write_bytes_per_s=10**8)
     disks = [
@@ -44,7 +49,8 @@ def main(base: Path) -> None:
         places = [Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}") for device in devices.values()]
         # Open, a device stays as the block leaves it until it is looked at.
         held = [os.open(Path("/dev") / place.resolve().name, os.O_RDONLY) for place in places]
-        swap = Path("/sys/fs/cgroup/memory").glob(f"**/pgdyno-{os.getpid()}/memory.memsw.limit_in_bytes")
+        group = find_groups("/sys/fs/cgroup/memory", f"pgdyno-{os.getpid()}")
+        swap = [file for folder in group if (file := folder / "memory.memsw.limit_in_bytes").exists()]
         # In the midst of free space, where no file system has written.
         seen |= {
             "swap": [int(file.read_text()) for file in swap],

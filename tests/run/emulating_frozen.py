@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+from pgdyno.run.change.emulation import note
 from pgdyno.run.change.emulation.groups import Rates
 from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, emulated
 from pgdyno.run.cluster.home import open_home
@@ -20,7 +21,8 @@ from pgdyno.run.host.process import find_server_user
 from tests.homes import initdb, installation_of
 
 
-def main(base: Path) -> None:
+def main(base: Path, notes: Path) -> None:
+    note._FOLDER = notes
     os.umask(0o077)
     os.environ["PATH"] = "/usr/bin:/bin"
     rates = Rates(read_iops=10**5, write_iops=10**5, read_bytes_per_s=10**9, write_bytes_per_s=10**9)
@@ -40,4 +42,4 @@ def main(base: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

@@ -17,7 +17,7 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.run.change.changes import EmulationChange, UndoOutcome
-from pgdyno.run.change.emulation import groups, loop
+from pgdyno.run.change.emulation import groups, loop, note
 from pgdyno.run.change.emulation.groups import Rates, _limit_memory, plan_groups, remove_group
 from pgdyno.run.change.emulation.latency import find_compiler
 from pgdyno.run.change.emulation.loop import attach, keep_flushes_above
@@ -27,7 +27,7 @@ from pgdyno.run.host.freezer import is_stopped
 from pgdyno.run.host.process_id import this_process
 from tests.cli.program import wait_until
 from tests.loops import needs_root
-from tests.run.emulating import IOPS, LATENCY_S, MEMORY_BYTES
+from tests.run.emulating import IOPS, LATENCY_S, MEMORY_BYTES, find_groups
 from tests.shared import reachable_folder
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
@@ -88,25 +88,29 @@ def test_disks_are_throttled_delayed_and_gone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     assert list(NOTES.glob(f"{emulating.pid}-*")) == []
     assert str(IOPS) not in (BLKIO / "blkio.throttle.read_iops_device").read_text()
-    assert list(Path("/sys/fs/cgroup/memory").glob(f"**/pgdyno-{emulating.pid}")) == []
-    assert str(tmp_path) not in subprocess.run(["losetup"], check=True, capture_output=True, text=True).stdout
+    assert find_groups("/sys/fs/cgroup/memory", f"pgdyno-{emulating.pid}") == []
+    # Somebody else who looks at all devices has them open for a moment.
+    assert wait_until(lambda: str(tmp_path) not in subprocess.check_output(["losetup"], text=True))
 
 
 @needs_root
 @pytest.mark.cluster
-def test_a_kill_while_servers_are_frozen_leaves_no_disk() -> None:
+def test_a_kill_while_servers_are_frozen_leaves_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_without_means()
+    # Any other pgdyno on this machine would undo what it finds in the usual place.
+    notes = tmp_path / "notes"
+    monkeypatch.setattr(note, "_FOLDER", notes)
     with reachable_folder() as base:
-        killed = subprocess.run(
-            [sys.executable, "-m", "tests.run.emulating_frozen", str(base)], capture_output=True, text=True, check=False
-        )
+        argv = [sys.executable, "-m", "tests.run.emulating_frozen", str(base), str(notes)]
+        killed = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         pids = json.loads(killed.stdout)
         try:
             assert len(pids) > 1
             assert all(map(is_stopped, pids))
-            (note,) = [note for note in undo_left_emulations() if note.change.what.startswith(f"{base}/")]
-            assert note.outcome is UndoOutcome.UNDONE
+            (undone,) = undo_left_emulations()
+            assert undone.change.what.startswith(f"{base}/")
+            assert undone.outcome is UndoOutcome.UNDONE
             assert wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids))
         finally:
             for pid in pids:
@@ -125,12 +129,12 @@ def test_a_device_that_has_gone_keeps_no_other_from_being_put_back(tmp_path: Pat
         device = attach(file.fileno())
     try:
         keep_flushes_above(device.numbers, is_kept=True)
-        note = EmulationNote(
+        left = EmulationNote(
             change=EmulationChange(what=str(tmp_path / "disks"), at="now", owner=this_process()),
             groups=plan_groups("test", limits_memory=False),
             devices=("7:99999", device.numbers),
         )
-        assert note.undo().outcome is UndoOutcome.UNDONE
+        assert left.undo().outcome is UndoOutcome.UNDONE
         cache = Path("/sys/dev/block") / device.numbers / "queue/write_cache"
         assert cache.read_text() == "write back\n"
     finally:

@@ -24,7 +24,8 @@ Elsewhere = Callable[[str], contextlib.AbstractContextManager["subprocess.Popen[
 
 
 def can_lock() -> bool:
-    change = begin_change(kind=ChangeKind.SYSCTL, what="test", namespace=None, old_value="")
+    # Of this process alone: another run of these tests takes it, too.
+    change = begin_change(kind=ChangeKind.SYSCTL, what=f"test{os.getpid()}", namespace=None, old_value="")
     lock = SettingLock.take(change)
     lock.note(change)
     is_kept = lock.read() == change

@@ -400,7 +400,8 @@ def test_bad_luck_ends_the_load_on_all_hosts(
         )
     with reaching(["db1", "db2"]) as group:
         run_into(group, {cut: "the load from db2 is lost: the link to db2 was lost"})
-    assert not left_overs() - before
+    # A load of another test has its own there for a moment.
+    wait_until(lambda: left_overs() <= before)
 
 
 def test_a_stopped_pgbench_is_named(
@@ -458,7 +459,7 @@ def test_nothing_is_left_there_after_a_killed_pgdyno(by_ssh: Sshd, address: Addr
     conductor.kill()
     conductor.communicate()
     wait_until(lambda: not is_running(pid))
-    assert not left_overs() - before
+    wait_until(lambda: left_overs() <= before)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a time namespace")
