@@ -83,10 +83,16 @@ def booted(units: Path) -> Iterator[Systemd]:
     environment = {**os.environ, "UNITS": f"{units}:", "SYSTEMD": str(_SYSTEMD), "GROUP": str(group)}
     boot = subprocess.Popen(["/bin/sh", "-c", _BOOT], env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        children = Path(f"/proc/{boot.pid}/task/{boot.pid}/children")
-        assert wait_until(lambda: boot.poll() is not None or children.read_text().strip() != "", seconds=300)
-        if boot.poll() is None:
-            systemd = Systemd(int(children.read_text()), units)
+        first: list[str] = []
+
+        def has_child() -> bool:
+            first[:] = Path(f"/proc/{boot.pid}/task/{boot.pid}/children").read_text().split()
+            return bool(first)
+
+        # Where it cannot start, the child is gone soon.
+        assert wait_until(lambda: boot.poll() is not None or has_child(), seconds=300)
+        if first:
+            systemd = Systemd(int(first[0]), units)
             wait_until(
                 lambda: boot.poll() is not None or "running" in systemd.run("systemctl", "is-system-running").stdout,
                 seconds=300,

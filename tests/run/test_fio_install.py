@@ -67,7 +67,7 @@ def run_below(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     except (OSError, subprocess.CalledProcessError) as exc:
         pytest.skip(f"no file system over another in a mount namespace here: {exc}")
     return subprocess.run(
-        [*argv, script, sys.executable, *places], check=False, capture_output=True, text=True, timeout=250, cwd="/"
+        [*argv, script, sys.executable, *places], check=False, capture_output=True, text=True, timeout=800, cwd="/"
     )
 
 

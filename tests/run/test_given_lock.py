@@ -16,7 +16,9 @@ from pgdyno.run.postgres.address import Address
 from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
-END_ALL = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE application_name = 'pgdyno-study'"
+END_ALL = (
+    "SELECT count(pg_terminate_backend(pid, 600000)) FROM pg_stat_activity WHERE application_name = 'pgdyno-study'"
+)
 
 
 @pytest.fixture(scope="module", params=(15, 18))

@@ -170,7 +170,6 @@ def test_a_pooler_that_hangs_is_named(
     cluster: Cluster, server: GivenServerUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = PlannedPooler(name="bouncer", mode=PoolMode.TRANSACTION, size=None, most_clients=1, dsn="")
-    monkeypatch.setattr(pooler_console, "LOGIN_PATIENCE_S", 2)
     with pooling(cluster, mode="transaction", database="*") as folder, open_access(dsn(folder)) as address:
         server.poolers = {"bouncer": address}
         server.try_pooler(planned, keeps_statements=False)
@@ -179,6 +178,7 @@ def test_a_pooler_that_hangs_is_named(
             # It does not let this role into its console, which is an answer.
             assert server.find_stall(session) is None
             os.kill(pid, signal.SIGSTOP)
+            monkeypatch.setattr(pooler_console, "LOGIN_PATIENCE_S", 2)
             try:
                 silence = server.find_stall(session)
                 assert silence is not None

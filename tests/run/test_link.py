@@ -41,7 +41,7 @@ CONDUCTOR = """
     from pgdyno.spec.hosts import HostEntry, HostRole
 
     with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link:
-        FarProgram(link, Path(os_sampler.__file__), ["0.2", "30"], output=Path(sys.argv[1]))
+        FarProgram(link, Path(os_sampler.__file__), ["0.2", "600"], output=Path(sys.argv[1]), silence_s=600)
         sys.stdin.read()
 """
 
@@ -169,14 +169,14 @@ def test_a_program_there_ends_with_the_conductor_or_its_link(by_ssh: Sshd, tmp_p
     # A link that hangs: only the silence tells the program there.
     hung = tmp_path / "hung.jsonl"
     with open_link(host("db1")) as link:
-        program = FarProgram(link, SAMPLER, ["0.2", "2"], output=hung, silence_s=2)
+        program = FarProgram(link, SAMPLER, ["0.2", "5"], output=hung, silence_s=5)
         pid = far_pid(hung)
         assert link._master is not None
         os.kill(link._master.pid, signal.SIGSTOP)
         wait_until(lambda: not is_running(pid))
         os.kill(link._master.pid, signal.SIGCONT)
         program.stop()
-        assert program.failure.startswith("the link to db1 was lost, or nothing went through it for 2 s")
+        assert program.failure.startswith("the link to db1 was lost, or nothing went through it for 5 s")
         # The connection stands, and what comes next uses it.
         assert look_at(link).facts.memory_bytes > 0
         # One that was lost is made again.
@@ -202,7 +202,7 @@ def test_a_clock_a_thousand_seconds_ahead_is_found(by_ssh: Sshd, tmp_path: Path)
     ahead.write_text(f'#!/bin/sh\nexec unshare --time --monotonic 1000 --fork --kill-child {sys.executable} "$@"\n')
     ahead.chmod(0o755)
     with open_link(host("db1", str(ahead))) as link:
-        program = FarProgram(link, SAMPLER, ["0.1", "3"], output=tmp_path / "os.jsonl", silence_s=3)
+        program = FarProgram(link, SAMPLER, ["0.1", "9"], output=tmp_path / "os.jsonl", silence_s=9)
         began_s = time.monotonic()
         wait_until(lambda: {one.burst for one in program.exchanges} >= {0, 1, 2})
         program.stop()
