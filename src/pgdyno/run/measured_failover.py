@@ -42,7 +42,7 @@ PROBER = "prober"
 _NOT_SAMPLED = Gap(source=SERVER, reason="not sampled: the server ends while it is loaded")
 # Scripts of which each transaction leaves one row in pgbench_history.
 _WITH_HISTORY = frozenset({"tpcb-like", "simple-update"})
-_READY_WITHIN_S = 10.0
+_READY_WITHIN_S = 30.0
 _CONNECT_EVERY_S = 0.01
 _LOOK_EVERY_S = 0.25
 _ABORT_WITHIN_S = 60.0
