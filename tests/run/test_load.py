@@ -363,6 +363,15 @@ def test_more_clients_than_connections(server: Server, folder: Path) -> None:
     assert "could not create connection for client" in failed.value.detail
     assert "max_connections" in failed.value.hint
 
+    def is_free() -> bool:
+        with contextlib.suppress(StepFailedError), server.connect(database="postgres") as connection:
+            sessions = "SELECT count(*) AS n FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            return connection.execute(sessions).fetchall() == [{"n": 1}]
+        return False
+
+    # The server has the sessions for a moment longer than pgbench, and the next load needs some.
+    assert wait_until(is_free)
+
 
 @pytest.mark.cluster
 def test_a_killed_server_ends_the_load_with_the_servers_own_error(server: Server, folder: Path) -> None:
