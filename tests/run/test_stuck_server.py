@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -43,7 +44,9 @@ def hang(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(patience, "CONNECT_PATIENCE_S", 2)
         monkeypatch.setattr(patience, "QUERY_PATIENCE_S", 2.0)
         for pid in home.server_pids():
-            os.kill(pid, signal.SIGSTOP)
+            # A session that ends just now may be gone.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
 
     return stop_all
 

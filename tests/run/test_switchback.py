@@ -125,6 +125,17 @@ def read_block(folder: Path, outcome: TrialOutcome) -> tuple[TrialData, tuple[Sl
     return data, slices, list(loads)
 
 
+def once(act: Callable[[], object]) -> Callable[..., None]:
+    """Acts when it is first called: what is killed may be called for once more before that is noticed."""
+    left = [act]
+
+    def call(*_: object) -> None:
+        if left:
+            left.pop()()
+
+    return call
+
+
 def assert_nothing_is_left(home: Home) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("switchback")]
     found = subprocess.run(["pgrep", "-f", f"{home.root}/"], capture_output=True, text=True, check=False)
@@ -340,11 +351,8 @@ def test_the_end_of_the_load_ends_the_slices(home: Home, tmp_path: Path) -> None
 def test_a_server_that_dies_in_a_slice_is_told_by_its_log(home: Home, tmp_path: Path) -> None:
     schedule = Rounds("a", "b", times=99)
 
-    def kill(_: Path, slices: Sequence[Slice]) -> None:
-        if len(slices) > 2:
-            os.kill(postmaster_of(home), signal.SIGKILL)
-
-    schedule.on_review = kill
+    kill = once(lambda: os.kill(postmaster_of(home), signal.SIGKILL))
+    schedule.on_review = lambda _, slices: kill() if len(slices) > 2 else None
     outcome = run_block(
         home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), schedule, warm_up="0s", **GENTLE
     )
@@ -358,13 +366,18 @@ def test_a_server_that_dies_in_a_slice_is_told_by_its_log(home: Home, tmp_path: 
 def test_a_session_that_dies_in_a_slice_ends_the_block(home: Home, tmp_path: Path) -> None:
     schedule = Rounds("a", "b", times=99)
 
-    def kill_session(_: Path, slices: Sequence[Slice]) -> None:
-        if len(slices) > 2:
-            children = Path(f"/proc/{postmaster_of(home)}/task/{postmaster_of(home)}/children").read_text().split()
-            sessions = [pid for pid in children if b"pgdyno pgdyno" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-            os.kill(int(sessions[0]), signal.SIGKILL)
+    def is_session(pid: str) -> bool:
+        # One that ends just now has no command line any more.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            return b"pgdyno pgdyno" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
 
-    schedule.on_review = kill_session
+    def kill_session() -> None:
+        children = Path(f"/proc/{postmaster_of(home)}/task/{postmaster_of(home)}/children").read_text().split()
+        os.kill(int(next(filter(is_session, children))), signal.SIGKILL)
+
+    kill = once(kill_session)
+    schedule.on_review = lambda _, slices: kill() if len(slices) > 2 else None
     outcome = run_block(home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), schedule, **GENTLE)
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
@@ -377,14 +390,14 @@ def test_a_session_that_dies_in_a_slice_ends_the_block(home: Home, tmp_path: Pat
 def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> None:
     schedule = Rounds("a", "b", times=99)
 
-    def kill_reader(_: Path, slices: Sequence[Slice]) -> None:
-        if slices:
-            pattern = f"pgdyno.run.load.log_stream.*{tmp_path}"
-            found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True)
-            for pid in found.stdout.split():
-                os.kill(int(pid), signal.SIGKILL)
+    def kill_reader() -> None:
+        pattern = f"pgdyno.run.load.log_stream.*{tmp_path}"
+        found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True)
+        for pid in found.stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
 
-    schedule.on_review = kill_reader
+    kill = once(kill_reader)
+    schedule.on_review = lambda _, slices: kill() if slices else None
     outcome = run_block(
         home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), schedule, warm_up="0s", **GENTLE
     )

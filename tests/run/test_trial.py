@@ -21,6 +21,7 @@ from pgdyno.record.types import FORMAT_VERSION, Gap, StudyRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.measured_load import choose_sampling_rate
+from pgdyno.run.sample import child
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
@@ -233,12 +234,19 @@ def test_a_full_disk_of_the_record_is_an_error_in_words(home: Home, tmp_path: Pa
     assert "free some space" in outcome.error.hint
 
 
-def test_what_a_failed_trial_did_not_see_is_kept(home: Home, tmp_path: Path) -> None:
+def test_what_a_failed_trial_did_not_see_is_kept(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The other sampler ends in order, however long that takes.
+    monkeypatch.setattr(child, "_STOP_FAILED_WITHIN_S", 300.0)
+    killed: list[int] = []
+
     def kill_sampler_then_server(_: Path) -> None:
+        if killed:
+            return
         pattern = f"pgdyno.run.sample.server_sampler.*{home.sockets}"
-        found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
-        for pid in (*found.stdout.split(), postmaster_of(home)):
-            os.kill(int(pid), signal.SIGKILL)
+        found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True)
+        killed.extend(int(pid) for pid in (*found.stdout.split(), postmaster_of(home)))
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
 
     outcome = run_first(make_stage(home, tmp_path, **GENTLE), tmp_path / "trial", kill_sampler_then_server)
     assert outcome.record.status is TrialStatus.FAILED
