@@ -7,8 +7,15 @@ import subprocess
 import pytest
 
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.sample import samplers
 from tests import homes
 from tests.forks import HelperPopen
+
+
+@pytest.fixture(autouse=True)
+def awaited_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the first samples as long as it takes: where Python starts slowly, a load would begin without them."""
+    monkeypatch.setattr(samplers, "_READY_WITHIN_S", 300.0)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ def ask(port: int, path: str = "/metrics", *, method: str = "GET", host: str = H
 
 
 def test_each_request_gets_a_text_that_is_younger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "_PATIENCE_S", 300.0)
     opened, scrapes = listen(0), Scrapes()
     port = opened.getsockname()[1]
     assert describe_metrics(opened) == f"http://{HOST}:{port}/metrics"

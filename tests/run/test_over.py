@@ -25,7 +25,7 @@ from pgdyno.flow import over
 from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.far import FarRecord, read_far
 from pgdyno.run.link.ssh import SshLink, open_link
-from pgdyno.run.over import far_run, parcels
+from pgdyno.run.over import far_run, parcels, talk
 from pgdyno.run.over.carry import Carried, _refuse, _Taken, carry
 from pgdyno.run.over.command import Began, FarCommand, Order, running
 from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
@@ -405,7 +405,9 @@ def test_files_that_cannot_be_written_there_are_refused_when_all_are_sent(by_ssh
     assert {*by_ssh.home.glob("pgdyno-on/*")} <= before
 
 
-def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_ssh: Sshd, tmp_path: Path) -> None:
+def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(
+    by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_stand_in(tmp_path)
     environment = {**os.environ, "PATH": by_ssh.path}
     argv = [sys.executable, "-c", textwrap.dedent(CONDUCTOR), str(tmp_path)]
@@ -448,8 +450,9 @@ def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_s
     out, _ = conductor.communicate()
     assert json.loads(out.splitlines()[-1]) == {"code": 130, "has_result": True}
     assert (other / "records/mine/put-back").exists()
-    # A link that hangs: only the silence tells the program there.
-    with started(tmp_path, "wait", silence_s=2) as (link, command):
+    # A link that hangs: only the silence tells the program there. On a busy machine it takes seconds to begin.
+    monkeypatch.setattr(talk, "_BEATS_WITHIN_SILENCE", 60)
+    with started(tmp_path, "wait", silence_s=10) as (link, command):
         seen: list[int] = []
         assert link._master is not None
 

@@ -68,7 +68,8 @@ def test_this_machine() -> None:
     assert facts.activity is not None
     assert 0.0 <= facts.activity.busy_ratio <= 1.0
     assert host.cpu_busy_before_ratio == facts.activity.busy_ratio
-    assert facts.activity.window_s == pytest.approx(0.4, abs=0.3)
+    # It is counted in ticks. On a busy machine the looks themselves take long.
+    assert 0.1 < facts.activity.window_s < facts.took_s + 0.2
     assert facts.memory is not None
     assert facts.memory.available_bytes
     assert facts.wal is not None
@@ -312,7 +313,7 @@ def test_a_home_that_is_in_use(tmp_path: Path) -> None:
     subject = PreflightSubject(data_dir=tmp_path, wal_dir=tmp_path, home=tmp_path)
     (tmp_path / "lock").touch()
     assert read_preflight(subject)[1].home_holder_pid is None
-    hold = f"import fcntl, time; f = open('{tmp_path}/lock'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); time.sleep(60)"
+    hold = f"import fcntl, time; f = open('{tmp_path}/lock'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()

@@ -397,7 +397,7 @@ def pooling(cluster: Cluster, *, mode: str, database: str = "postgres", more: st
         yield folder
     finally:
         child.terminate()
-        child.wait(timeout=60)
+        child.wait()
 
 
 def wait_for_socket(path: Path, child: subprocess.Popen[bytes]) -> None:

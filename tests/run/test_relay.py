@@ -126,7 +126,7 @@ class SlowLink(SshLink):
         self.heard, self.end = heard, end
 
     def connect(self) -> None:
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + 240
         while b"\n\n\n" not in self.heard.read_bytes():
             assert time.monotonic() < deadline_s
             time.sleep(0.01)

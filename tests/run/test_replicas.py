@@ -170,7 +170,8 @@ def test_writers_and_readers_run_side_by_side_and_variants_act_on_each_part(home
         "server": {"standbys": 1, "settings": {"recovery_min_apply_delay": f"{DELAY_MS:g}ms"}},
         "data": {"scale": 2},
         "workload": [{"name": "split", "parts": parts}],
-        "trials": {"duration": "20s", "warm_up": "1s"},
+        # The schedule ends it.
+        "trials": {"duration": "300s", "warm_up": "1s"},
         "variant": [{"settings": {"synchronous_commit": value}} for value in ("local", "remote_apply")],
     }
     study = make_study(raw, source="test", folder=tmp_path)
@@ -180,7 +181,7 @@ def test_writers_and_readers_run_side_by_side_and_variants_act_on_each_part(home
     (tmp_path / "trial").mkdir()
     outcome = run_trial(
         stage,
-        msgspec.structs.replace(plan.trials[0], duration_s=20.0),
+        msgspec.structs.replace(plan.trials[0], duration_s=300.0),
         folder=tmp_path / "trial",
         on_activity=lambda _: None,
         on_load=lambda _: None,

@@ -38,7 +38,7 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
 
 def finish(process: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
     """Close its stdin, and return all its lines."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert err == b""
     return [json.loads(line) for line in out.splitlines()]
 
@@ -218,7 +218,7 @@ def test_a_request_it_does_not_understand_is_answered_and_survived() -> None:
     process.stdin.write(b"load=me\n")
     process.stdin.flush()
     read_lines(process, 4)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert err.decode() == "not LABEL=PID: 'load=me'\n"
     assert process.returncode == 0
 
@@ -228,7 +228,7 @@ def test_a_signal_ends_it_with_a_last_line(number: signal.Signals) -> None:
     process = start("5")
     read_lines(process, 2)
     process.send_signal(number)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=240) == 0
     assert json.loads(finish_output(process)[-1])["end"] == f"signal {number.value}"
 
 
@@ -250,7 +250,7 @@ def test_it_ends_when_its_parent_dies(tmp_path: Path) -> None:
 def test_a_full_disk_ends_it_with_one_line_and_no_traceback() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            PROGRAM, check=False, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=60
+            PROGRAM, check=False, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=240
         )
     assert done.returncode == 1
     assert done.stderr.decode().splitlines() == ["the OS sampler cannot go on: [Errno 28] No space left on device"]
@@ -439,7 +439,7 @@ def test_a_tree_is_all_that_a_process_starts_also_what_has_ended() -> None:
         assert root.stdin is not None
         root.stdin.close()
         finish(process)
-        root.wait(timeout=120)
+        root.wait(timeout=240)
 
 
 def test_a_tree_that_is_gone_is_told() -> None:

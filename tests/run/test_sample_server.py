@@ -51,7 +51,7 @@ def read_until(process: subprocess.Popen[bytes], is_last: Callable[[dict[str, An
 
 def finish(process: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
     process.terminate()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert err == b""
     return [json.loads(line) for line in out.splitlines()]
 
@@ -156,7 +156,7 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
         process = start(cluster, "--interval", "0.3", "--looks", "3")
         read_lines(process, 3)
         cluster.kill()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     last = json.loads(out.splitlines()[-1])
     assert last["end"].startswith("failed: ")
     assert err == b""
@@ -166,7 +166,7 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
 def test_no_server_is_its_only_word(cluster: Cluster) -> None:
     nowhere = Address(host="/nowhere", port=1, user="postgres").conninfo()
     argv = helper_argv(SAMPLER, "--conninfo", nowhere, "--watched-database", "watched")
-    done = subprocess.run(argv, check=False, capture_output=True, timeout=60)
+    done = subprocess.run(argv, check=False, capture_output=True, timeout=240)
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["end"].startswith("failed: cannot connect to the server")
     assert done.stderr == b""

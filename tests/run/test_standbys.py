@@ -50,7 +50,8 @@ def run_block(home: Home, folder: Path, schedule: SliceSchedule, *, major: int, 
         "server": {"standbys": 1, "settings": {"recovery_min_apply_delay": f"{DELAY_MS:g}ms"}},
         "data": {"scale": 2},
         "workload": [{"name": "thinking", "scripts": ["thinking.sql"], "clients": 2, "threads": 1}],
-        "trials": {"duration": "20s", "warm_up": "1s", "cache": cache},
+        # The schedule ends it.
+        "trials": {"duration": "300s", "warm_up": "1s", "cache": cache},
         "variant": [{"settings": {"synchronous_commit": value}} for value in ("local", "remote_apply")],
     }
     study = make_study(raw, source="test", folder=folder)
@@ -59,7 +60,7 @@ def run_block(home: Home, folder: Path, schedule: SliceSchedule, *, major: int, 
     (folder / "trial").mkdir()
     settings = plan.experiment.reference.server.settings
     stage = prepare_stage(home, folder, study, plan, major=major, settings=settings, standbys=1)
-    trial = msgspec.structs.replace(plan.trials[0], duration_s=20.0)
+    trial = msgspec.structs.replace(plan.trials[0], duration_s=300.0)
     return run_trial(
         stage, trial, folder=folder / "trial", on_activity=lambda _: None, on_load=lambda _: None, schedule=schedule
     )

@@ -86,7 +86,7 @@ def run_block(
     schedule: SliceSchedule,
     *,
     major: int = 18,
-    duration_s: float = 40.0,
+    duration_s: float = 300.0,
     warm_up: str = "1s",
     **load: object,
 ) -> TrialOutcome:
@@ -335,14 +335,15 @@ def test_the_end_of_the_load_ends_the_slices(home: Home, tmp_path: Path) -> None
         tmp_path,
         (variant("a"), variant("b", {"work_mem": "5MB"})),
         schedule,
-        duration_s=4.0,
+        duration_s=8.0,
         warm_up="0s",
         **GENTLE,
     )
     data, slices, loads = read_block(tmp_path, outcome)
     record = outcome.record
     assert record.load_end_monotonic_s is not None
-    assert 1 <= len(slices) // 3 <= 2
+    # Five have time after the load's first second, and fewer where changes come late.
+    assert 1 <= len(slices) // 3 <= 5
     assert slices[-1].end_monotonic_s < record.load_end_monotonic_s
     assert data.pgbench is not None
     assert sum(load.ok_count for load in loads) < (data.pgbench.transaction_count or 0)
