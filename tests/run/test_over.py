@@ -44,16 +44,17 @@ STAND_IN = """
     sys.stdout.write(" ".join(["out", *sys.argv[1:], os.environ["PGDYNO_MACHINE"]]) + "\\n")
     sys.stdout.flush()
     print("err", sys.stderr.isatty(), file=sys.stderr, flush=True)
-    if sys.argv[1] != "end":
-        pathlib.Path("records/mine").mkdir(parents=True, exist_ok=True)
-        pathlib.Path("records/mine/study.toml").write_text(f"pid = {os.getpid()}")
-        pathlib.Path("records/mine/record.json").write_text("{}")
-    if sys.argv[1] == "wait":
-        try:
+    try:
+        if sys.argv[1] != "end":
+            pathlib.Path("records/mine").mkdir(parents=True, exist_ok=True)
+            pathlib.Path("records/mine/study.toml").write_text(f"pid = {os.getpid()}")
+            # From here on it may be stopped.
+            pathlib.Path("records/mine/record.json").write_text("{}")
+        if sys.argv[1] == "wait":
             time.sleep(600)
-        except KeyboardInterrupt:
-            pathlib.Path("records/mine/put-back").touch()
-            sys.exit(130)
+    except KeyboardInterrupt:
+        pathlib.Path("records/mine/put-back").touch()
+        sys.exit(130)
     sys.exit(7)
 """
 # In a process of its own, so that it can be killed.

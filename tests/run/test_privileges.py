@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
@@ -26,6 +27,7 @@ from pgdyno.run.host import process
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.sql import begin_carefully, planning, read_service_marks, read_setting
 from pgdyno.run.sample.server_sampler import ServerReader
+from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
@@ -71,7 +73,15 @@ def test_what_a_plain_role_is_refused_comes_with_the_grants_that_give_it(cluster
     assert rules(probe_server(dsn(cluster))) == {"no-database": 'role "plain" has no CREATEDB'}
     with given(cluster, [grant for one in before.values() for grant in one.grants]):
         assert set(refused(probe_server(dsn(cluster)))) == {"pg_prewarm"}
-    assert refused(probe_server(dsn(cluster))) == before
+    assert without_counts(refused(probe_server(dsn(cluster)))) == without_counts(before)
+
+
+def without_counts(capabilities: dict[str, Capability]) -> dict[str, Capability]:
+    """Leave out how many processes are hidden: some come and go, and a session ends a little after its client."""
+    return {
+        name: msgspec.structs.replace(one, refusal=re.sub(r"[0-9]+ of its", "some of its", one.refusal or ""))
+        for name, one in capabilities.items()
+    }
 
 
 @contextlib.contextmanager
@@ -236,6 +246,8 @@ def test_a_timeout_of_the_role_for_transactions_ends_none_of_many_questions(clus
 
 
 def test_places_that_are_left(cluster: Cluster) -> None:
+    # A session takes a place for a moment after its client has gone.
+    assert wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'plain'") == "0")
     cluster.sql("ALTER ROLE plain CONNECTION LIMIT 3")
     try:
         # The one that asks is open.

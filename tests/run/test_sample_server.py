@@ -23,7 +23,8 @@ SAMPLER = "pgdyno.run.sample.server_sampler"
 @pytest.fixture(params=[15, 18], scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with made_cluster(request.param) as made:
-        made.start(fsync="off")
+        # Its commits would count.
+        made.start(fsync="off", autovacuum="off")
         with sql.connect(made.address) as connection:
             sql.create_database(connection, "watched")
         yield made

@@ -127,20 +127,24 @@ def test_a_postmaster_killed_under_load_leaves_no_shared_memory(
 ) -> None:
     parallel = {"parallel_setup_cost": 0, "parallel_tuple_cost": 0, "min_parallel_table_scan_size": 0}
     server.start({**parallel, **settings})
-    idle = shared_memory_of(home)
+    idle = busy = shared_memory_of(home)
+
+    def is_busy() -> bool:
+        nonlocal busy
+        busy = shared_memory_of(home)
+        return busy > idle
+
     # What is left of a dead server cannot be committed, which leaving the connection itself as a context would.
     with contextlib.closing(server.connect(database="postgres")) as connection:
         connection.execute("CREATE TABLE slow AS SELECT generate_series(1, 100000) AS number")
         connection.execute("ALTER TABLE slow SET (parallel_workers = 4)")
         connection.execute("ANALYZE slow")
-        connection.pgconn.send_query(b"SELECT count(*) FROM slow WHERE pg_sleep(0.001) IS NOT NULL AND number > 0")
+        connection.pgconn.send_query(b"SELECT count(*) FROM slow WHERE pg_sleep(0.01) IS NOT NULL AND number > 0")
         # The segment through which a query and its workers talk lives as long as they do.
-        assert wait_until(lambda: shared_memory_of(home) > idle)
-        busy = shared_memory_of(home)
+        assert wait_until(is_busy)
         os.kill(server.pid, signal.SIGKILL)
         assert wait_until(lambda: server.find_failure() is not None)
         server.abandon()
-    assert busy > idle
     assert not busy & shared_memory()
 
 

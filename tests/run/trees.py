@@ -12,7 +12,11 @@ def find_tree(root: int) -> Iterator[int]:
     """A process and its descendants."""
     yield root
     for children in Path(f"/proc/{root}/task").glob("*/children"):
-        for child in children.read_text().split():
+        found = ""
+        # A thread that ends just now has none.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found = children.read_text()
+        for child in found.split():
             yield from find_tree(int(child))
 
 
