@@ -9,14 +9,13 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.shared import reachable_folder
+from tests.shared import find_port, reachable_folder
 
 SSHD = Path("/usr/sbin/sshd")
 
@@ -34,13 +33,6 @@ class Sshd:
     def path(self) -> str:
         """PATH with an ssh that knows the machines db1, db2, and others that are wrong in one thing each."""
         return f"{self.folder / 'bin'}:{os.environ['PATH']}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _keygen(path: Path) -> None:
@@ -117,7 +109,7 @@ def _running_sshd(folder: Path, home: Path) -> Iterator[Sshd]:
 def _listening_daemon(folder: Path, home: Path) -> Iterator[int]:
     """Start sshd on a port that all of its addresses have free."""
     for _ in range(20):
-        port = _free_port()
+        port = find_port()
         (folder / "sshd_config").write_text(_SSHD_CONFIG.format(folder=folder, port=port, home=home))
         with (folder / "sshd.log").open("wb") as stderr:
             daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "sshd_config"], stderr=stderr)

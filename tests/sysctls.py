@@ -68,6 +68,11 @@ def machine_settings(*names: str, alone: bool = False) -> Iterator[None]:
             assert {name: read_sysctl(name) for name in names} == before
 
 
+def one_at_a_time(what: str) -> contextlib.AbstractContextManager[None]:
+    """Something else that the whole machine shares: one test at a time changes it, also of other runs."""
+    return _locked(what, fcntl.LOCK_EX)
+
+
 @contextlib.contextmanager
 def _locked(name: str, how: int) -> Iterator[None]:
     _LOCKS.mkdir(exist_ok=True)

@@ -24,13 +24,16 @@ from pgdyno.run.host.state import read_clock
 from pgdyno.run.host.timers import parse_systemd_timers
 from pgdyno.run.host.tree import Tree
 from pgdyno.run.preflight import PreflightSubject, read_preflight
+from tests.cli.program import wait_until
 from tests.proc_trees import FOLDER
 from tests.shared import reachable_folder
-from tests.sysctls import machine_settings, needs_proc_sys
+from tests.sysctls import machine_settings, needs_proc_sys, one_at_a_time
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 CGROUPS = Path("/sys/fs/cgroup")
 HERE = Tree()
+
+GROUP = f"pgdyno-test-{os.getpid()}"
 
 is_root = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not is_root, reason="only root may change this machine")
@@ -81,8 +84,7 @@ def test_this_machine() -> None:
 @contextlib.contextmanager
 def written(path: Path, text: str) -> Iterator[None]:
     """A pseudo-file with another value, one test at a time, and as before whatever the test did."""
-    with Path("/var/tmp/pgdyno-test-pseudo-files.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with one_at_a_time("pseudo-files"):
         shown = path.read_text()
         before = shown.split("[", 1)[1].split("]", 1)[0] if "[" in shown else shown
         try:
@@ -120,7 +122,7 @@ def ext4() -> Iterator[Path]:
         try:
             yield mount
         finally:
-            run("umount", str(mount))
+            run("umount", "--lazy", str(mount))
 
 
 @needs_root
@@ -171,14 +173,12 @@ def test_a_full_memory_disk(tmp_path: Path) -> None:
         host, facts = look_at(tmp_path)
         assert {"disk-full", "data-in-memory"} <= rules_of(host, facts)
     finally:
-        run("umount", str(tmp_path))
+        run("umount", "--lazy", str(tmp_path))
 
 
 @needs_root
 def test_swap() -> None:
-    if Path("/proc/swaps").read_text().count("\n") > 1:
-        pytest.skip("this machine has swap of its own")
-    group = CGROUPS / "memory/pgdyno-test-swap"
+    group = CGROUPS / f"memory/pgdyno-test-swap-{os.getpid()}"
     if not os.access(group.parent / "memory.limit_in_bytes", os.W_OK, effective_ids=True):
         pytest.skip("no control group of version 1 for memory")
     hog = (
@@ -189,7 +189,9 @@ def test_swap() -> None:
         "    for at in range(0, len(memory), 4096): memory[at] = (memory[at] + 1) % 256\n"
         "    print('round', flush=True)\n"
     )
-    with reachable_folder() as folder, contextlib.ExitStack() as stack:
+    with one_at_a_time("swap"), reachable_folder() as folder, contextlib.ExitStack() as stack:
+        if Path("/proc/swaps").read_text().count("\n") > 1:
+            pytest.skip("this machine has swap of its own")
         assert "swap-in-use" not in rules_of(*look_at(folder))
         file = folder / "swap"
         file.write_bytes(bytes(96 * 1024**2))
@@ -200,7 +202,7 @@ def test_swap() -> None:
         except subprocess.CalledProcessError as exc:
             pytest.skip(f"no swapping to a file here: {exc.stderr}")
         stack.callback(run, "swapoff", str(file))
-        group.mkdir(exist_ok=True)
+        group.mkdir()
         stack.callback(group.rmdir)
         (group / "memory.limit_in_bytes").write_text(str(24 * 1024**2))
         process = stack.enter_context(subprocess.Popen([sys.executable, "-c", hog], stdout=subprocess.PIPE))
@@ -208,15 +210,19 @@ def test_swap() -> None:
         stack.callback(process.kill)
         assert process.stdout is not None
         assert process.stdout.readline()
-        host, facts = look_at(folder)
-        moving = next(one for one in find_obstacles(host, facts) if one.rule == "swap-in-use")
-        assert "being swapped at this moment" in moving.claim
+
+        def is_moving() -> bool:
+            found = find_obstacles(*look_at(folder))
+            return any("being swapped at this moment" in one.claim for one in found if one.rule == "swap-in-use")
+
+        # While the disk is busy with what others write, nothing may move for a moment.
+        assert wait_until(is_moving)
 
 
 @contextlib.contextmanager
 def nested_groups(controller: str) -> Iterator[tuple[Path, Path]]:
     """A control group of version 1 and one in it, which holds a process: a systemd that starts meanwhile removes empty groups."""
-    outer = CGROUPS / controller / "pgdyno-test"
+    outer = CGROUPS / controller / GROUP
     if not (CGROUPS / controller / "cgroup.procs").exists() or not os.access(
         CGROUPS / controller, os.W_OK, effective_ids=True
     ):
@@ -263,9 +269,9 @@ def test_limits_of_real_control_groups() -> None:
         from_above = read_limits_inside(cpu_inner, memory_inner)
     own = {limit.kind: limit.value for limit in read_limits(HERE)}
     assert LimitKind.CPU not in without or without[LimitKind.CPU][0] == own[LimitKind.CPU]
-    assert limits[LimitKind.CPU] == (0.7, "/pgdyno-test/inner")
-    assert limits[LimitKind.MEMORY] == (1 << 30, "/pgdyno-test")
-    assert from_above[LimitKind.CPU] == (1.5, "/pgdyno-test")
+    assert limits[LimitKind.CPU] == (0.7, f"/{GROUP}/inner")
+    assert limits[LimitKind.MEMORY] == (1 << 30, f"/{GROUP}")
+    assert from_above[LimitKind.CPU] == (1.5, f"/{GROUP}")
 
 
 @needs_root
@@ -279,8 +285,8 @@ def test_limits_of_io_of_a_real_control_group() -> None:
         except OSError as exc:
             pytest.skip(f"no limits of I/O on {numbers}: {exc}")
         limits = read_limits_inside(inner)
-    assert limits[LimitKind.WRITE_BYTES] == (1048576, "/pgdyno-test")
-    assert limits[LimitKind.READ_COUNT] == (77, "/pgdyno-test/inner")
+    assert limits[LimitKind.WRITE_BYTES] == (1048576, f"/{GROUP}")
+    assert limits[LimitKind.READ_COUNT] == (77, f"/{GROUP}/inner")
 
 
 @needs_proc_sys

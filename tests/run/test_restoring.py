@@ -203,7 +203,7 @@ def test_a_disk_of_the_users_at_the_working_folder_is_refused_and_stays() -> Non
             assert "--home" in caught.value.hint
             assert list_mounts(root) == [root / "work"]
         finally:
-            subprocess.run(["umount", str(root / "work")], check=True)
+            subprocess.run(["umount", "--lazy", str(root / "work")], check=True)
         assert (kept / "data").read_text() == "of the user"
 
 

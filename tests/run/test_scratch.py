@@ -101,7 +101,7 @@ def test_a_folder_of_somebody_elses_is_refused() -> None:
 def test_more_than_half_of_what_is_free_is_refused_with_the_sum(tmp_path: Path) -> None:
     usage = os.statvfs(tmp_path)
     free_bytes = usage.f_bavail * usage.f_frsize
-    with pytest.raises(HostError, match="too little space") as caught, open_scratch(tmp_path, int(free_bytes * 0.6)):
+    with pytest.raises(HostError, match="too little space") as caught, open_scratch(tmp_path, int(free_bytes * 0.9)):
         pass
     assert "are free, of which it may take half" in caught.value.detail
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Settings below /sys: a tree of our own where the kernel is not asked, a loop device that nobody uses where it is."""
+"""Settings below /sys: a tree of our own where the kernel is not asked, a loop device of our own where it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pgdyno.errors import HostError, RefusedValueError, SpecError
 from pgdyno.run.change import sysfs
 from pgdyno.run.change.pseudo_file import write_value
 from pgdyno.run.change.sysfs import check_sysfs, read_value, reset_with, write_values
-from tests.applying import SYSFS, needs_loop
+from tests.loops import empty_loop, needs_root
 from tests.sysctls import needs_proc_sys
 
 THP = "kernel/mm/transparent_hugepage/enabled"
@@ -78,11 +78,12 @@ def test_a_value_that_cannot_be_written() -> None:
         write_value(Path("/dev/full"), "1", name="a setting")
 
 
-@needs_loop
+@needs_root
 @needs_proc_sys
-def test_a_value_the_kernel_refuses() -> None:
-    name = next(name for name in SYSFS if name.endswith("read_ahead_kb"))
-    before = read_value(name)
-    with pytest.raises(SpecError, match="the kernel refuses"):
-        write_values({name: "many"})
-    assert read_value(name) == before
+def test_a_value_the_kernel_refuses(tmp_path: Path) -> None:
+    with empty_loop(tmp_path, "own", 2**20) as device:
+        name = f"block/{device.name}/queue/read_ahead_kb"
+        before = read_value(name)
+        with pytest.raises(SpecError, match="the kernel refuses"):
+            write_values({name: "many"})
+        assert read_value(name) == before

@@ -199,7 +199,7 @@ def test_a_record_disk_that_is_full_while_loading(home: Home, tmp_path: Path, fr
         (disk / "filler").unlink()
         assert prepare(home, disk).data_dir.exists()
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of its own")
@@ -214,5 +214,5 @@ def test_a_home_without_room_for_the_settings(home: Home, tmp_path: Path) -> Non
         with pytest.raises(StepFailedError, match="cannot write") as caught:
             server.start({})
     finally:
-        subprocess.run(["umount", str(home.data)], check=True)
+        subprocess.run(["umount", "--lazy", str(home.data)], check=True)
     assert "free some space" in caught.value.hint

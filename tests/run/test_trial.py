@@ -228,7 +228,7 @@ def test_a_full_disk_of_the_record_is_an_error_in_words(home: Home, tmp_path: Pa
         (disk / "filler").write_bytes(bytes(88 << 10))
         outcome = run_first(stage, disk / "trial")
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
     assert outcome.error is not None
     assert "No space left on device" in outcome.error.detail
     assert "free some space" in outcome.error.hint
