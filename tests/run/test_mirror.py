@@ -24,6 +24,14 @@ def make(folder: Path) -> Path:
     (folder / "base/1/empty").touch(mode=0o600)
     (folder / "base").chmod(0o700)
     (folder / "link").symlink_to("base/1")
+    return age(folder)
+
+
+def age(folder: Path) -> Path:
+    """Let its files be old: a change within a tick of the kernel's clock would leave a new one's time as it is."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            os.utime(path, ns=(0, 10**18))
     return folder
 
 
@@ -131,7 +139,7 @@ def large_pair(tmp_path: Path) -> tuple[Path, Path]:
     source.mkdir()
     for name in ("same", "changed", "also", "new"):
         (source / name).write_bytes(os.urandom(PAGE_BYTES) * (9 * MIB // PAGE_BYTES) + b"odd")
-    shutil.copytree(source, target)
+    shutil.copytree(age(source), target)
     (target / "new").unlink()
     for name in ("changed", "also"):
         with (target / name).open("r+b") as file:
