@@ -216,6 +216,10 @@ def test_too_few_seconds_beside_a_stall_are_the_reason() -> None:
     course = look(values)
     assert [one.kind for one in course.episodes] == [EpisodeKind.STALL]
     assert course.reason == "13 s beside its stalls are too short to tell a change from noise"
+    # Nearly every second of these is a stall or touches one.
+    many = look(np.where(np.arange(60) % 3 == 2, 0.0, 3000 * make_noise(3, length=60, correlation=0.5)))
+    assert {one.kind for one in many.episodes} == {EpisodeKind.STALL}
+    assert many.reason == "3 s beside its stalls are too short to tell a change from noise"
 
 
 def test_what_lasts_to_the_end_is_no_stall_and_hides_none() -> None:

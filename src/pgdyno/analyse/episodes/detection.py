@@ -138,6 +138,9 @@ def _find_beside(line: Line, stalls: tuple[Episode, ...]) -> DetectedEpisodes:
         found = _judge(bridge(line, tuple(one for one in stalls if one not in long)), stalls)
         if any(one.change_ratio <= STALL_RATIO - 1 for one in found.episodes if one.kind is EpisodeKind.SAWTOOTH):
             return found
+    if reason := _why_unjudged(cut_out(line, stalls)):
+        # Bridges alone show nothing.
+        return DetectedEpisodes(episodes=stalls, reason=reason)
     bridged = bridge(line, stalls)
     found = _judge(bridged, stalls)
     if not long or any(one.kind is EpisodeKind.SAWTOOTH for one in found.episodes):
