@@ -127,13 +127,16 @@ def _list_worst(analysis: StudyAnalysis) -> Iterator[_TrialEpisode]:
             for one in _list_reported(trial, workload):
                 kinds.setdefault((one.episode.metric, one.episode.kind, one.is_in_average), []).append(one)
         for seen in kinds.values():
-            worst = _find_worst([_join_trial(one, seen) for one in seen])
+            worst = _find_worst(_join_trials(seen))
             numbers = {one.trial.record.planned.number for one in seen} - {worst.trial.record.planned.number}
             yield msgspec.structs.replace(worst, alike=tuple(sorted(numbers)))
 
 
-def _join_trial(one: _TrialEpisode, seen: Sequence[_TrialEpisode]) -> _TrialEpisode:
-    return msgspec.structs.replace(one, together=tuple(other.episode for other in seen if other.trial is one.trial))
+def _join_trials(seen: Sequence[_TrialEpisode]) -> list[_TrialEpisode]:
+    of_trial: dict[int, list[Episode]] = {}
+    for one in seen:
+        of_trial.setdefault(one.trial.record.planned.number, []).append(one.episode)
+    return [msgspec.structs.replace(one, together=tuple(of_trial[one.trial.record.planned.number])) for one in seen]
 
 
 def _find_worst(seen: Sequence[_TrialEpisode]) -> _TrialEpisode:
