@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.conduct.given_up import find_given_up
+from pgdyno.conduct.given_up import find_given_up, find_once_given_up
 from pgdyno.plan.plan import PlannedTrial
 
 
@@ -33,6 +33,27 @@ def test_what_trials_went_on_without_was_given_up(
     planned = [build_trial(number, variant) for number, variant in enumerate("ABCAABCA", start=1)]
     ran = {number: planned[number - 1].round for number in finished}
     assert find_given_up(planned, ran, failed) == given_up
+
+
+@pytest.mark.parametrize(
+    ("finished", "failed", "given_up"),
+    [
+        ((1, 2, 5, 7, 8), (), {"B"}),
+        # Cut within its first round.
+        ((1, 5, 6, 7, 8), (), set()),
+        # B failed at first, or did not start, and ran when it was tried again.
+        ((1, 3, 4, 5, 6), (2,), {"B"}),
+        ((1, 3, 4, 5, 6), (), {"B"}),
+        # Nothing went on after C: the study ended there.
+        ((1, 2), (3,), set()),
+    ],
+)
+def test_what_a_round_went_on_without_was_given_up_once(
+    finished: tuple[int, ...], failed: tuple[int, ...], given_up: set[str]
+) -> None:
+    planned = [build_trial(number, variant) for number, variant in enumerate("ABCAABCA", start=1)]
+    ran = {number: planned[number - 1].round for number in finished}
+    assert find_once_given_up(planned, ran, failed) == given_up
 
 
 def build_trial(number: int, variant: str) -> PlannedTrial:

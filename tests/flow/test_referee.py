@@ -332,6 +332,13 @@ def store_rounds(
     store.create(record, study_toml="")
     if given_up is not None:
         referee.give_up(given_up)
+    store_left(store, referee, record, until=until, **tps)
+    return store
+
+
+def store_left(
+    store: RecordStore, referee: SequentialComparison, record: StudyRecord, *, until: int = 10_000, **tps: float
+) -> None:
     output = (RECORD / "trials" / "0001" / "pgbench.stdout").read_text()
     random = np.random.default_rng(1)
     for trial in filter(referee.is_left, record.plan.trials[:until]):
@@ -341,7 +348,6 @@ def store_rounds(
         (into / "pgbench.stdout").write_text(re.sub(r"(?m)^tps = [0-9.]+", f"tps = {level:.3f}", output))
         store.write_trial(build_data(trial).record)
         referee.take(build_data(trial, tps=level))
-    return store
 
 
 def conduct(store: RecordStore) -> list[str]:
@@ -592,6 +598,19 @@ def test_what_was_given_up_in_a_comparison_is_tried_again_from_the_next_round_on
     left = [trial for trial in record.plan.trials if referee.is_left(trial)]
     assert left == [trial for trial in record.plan.trials if trial.round > 3]
     assert ("B",) in {trial.variants for trial in left}
+
+
+def test_what_was_tried_again_keeps_no_other_from_its_look_when_the_study_goes_on_once_more(tmp_path: Path) -> None:
+    """Resumed twice: B was given up in the first four rounds of seven and ran in the last three, and C ran in all."""
+    record = build_record("paired", "A", "B", "C", workload=[{"name": "tpcb-like"}], trials=ONE_S)
+    kept = [step for step in record.plan.steps if step.trial is None or step.trial.round <= 7]
+    record = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, steps=tuple(kept)))
+    store = store_rounds(tmp_path / "record", record, until=16, given_up="B", A=1000.0, C=1000.0)
+    for _ in range(2):
+        referee = build_referee(record)
+        referee.take_finished(store)
+        store_left(store, referee, record, A=1000.0, B=1000.0, C=1000.0)
+        assert referee.find_due_looks() == {"tpcb-like": 28}
 
 
 def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(

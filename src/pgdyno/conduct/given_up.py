@@ -25,3 +25,15 @@ def find_given_up(planned: Sequence[PlannedTrial], ran: Mapping[int, int], faile
         if tried[-1] in failed if tried else is_passed:
             given_up.add(name)
     return given_up
+
+
+def find_once_given_up(planned: Sequence[PlannedTrial], ran: Mapping[int, int], failed: Collection[int]) -> set[str]:
+    """Return the variants that a round went on without, be it that they were tried again later. Arguments as above."""
+    last_of_round = {of: number for number, of in sorted(ran.items())}
+    return {
+        name
+        for one in planned
+        for name in one.variants
+        if one.number not in ran
+        and one.number < (max(ran) if one.number in failed else last_of_round.get(one.round, 0))
+    }

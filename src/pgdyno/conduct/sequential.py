@@ -21,7 +21,7 @@ from pgdyno.analyse.sweep.scaling import list_open_clients
 from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.conduct.given_up import find_given_up
+from pgdyno.conduct.given_up import find_given_up, find_once_given_up
 from pgdyno.conduct.progress_line import describe_progress
 from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, is_client_sweep
 from pgdyno.plan.parts import find_least_rounds
@@ -60,6 +60,7 @@ class SequentialComparison:
         self._before: dict[str, int] = {}  # by workload, the last round that began before this run of pgdyno
         # By workload, the variants that were given up before this run.
         self._tried_again: dict[str, set[str]] = {}
+        self._once_given_up: dict[str, set[str]] = {}  # by workload, those and what was tried again in an earlier run
         self._cut: frozenset[str] = frozenset()  # workloads whose last round before this run was interrupted
         self._undecided: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
         self._review()
@@ -74,12 +75,14 @@ class SequentialComparison:
         failed = {trial.planned.number for trial in trials if trial.status is TrialStatus.FAILED}
         for workload, ran in self._ran.items():
             if self._experiment.design is DesignKind.SWITCHBACK:
-                last = [one.values.keys() for one in self._blocks[workload] if one.trial == max(ran)]
-                given_up = {*self._undecided[workload]}.difference(*last)
+                undecided, blocks = {*self._undecided[workload]}, self._blocks[workload]
+                given_up = undecided.difference(*(one.values.keys() for one in blocks if one.trial == max(ran)))
+                once = {name for name in undecided if any(name not in one.values for one in blocks)}
             else:
                 planned = [one for one in self._record.plan.trials if one.workload == workload and not one.is_observed]
-                given_up = find_given_up(planned, ran, failed)
+                given_up, once = (find(planned, ran, failed) for find in (find_given_up, find_once_given_up))
             self._tried_again[workload] = given_up & {*self._undecided[workload]}
+            self._once_given_up[workload] = once | self._tried_again[workload]
         self._cut = frozenset(filter(self._was_cut, self._ran))
         self._review()
 
@@ -258,7 +261,7 @@ class SequentialComparison:
     def _list_whole_rounds(self, workload: str) -> list[Round]:
         """Return the rounds that have the reference twice, and every undecided variant but those that were once given up."""
         reference = self._experiment.reference.name
-        undecided = {*self._undecided[workload]} - self._tried_again.get(workload, set())
+        undecided = {*self._undecided[workload]} - self._once_given_up.get(workload, set())
         return [
             one
             for one in self._list_rounds(workload)
