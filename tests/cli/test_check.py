@@ -203,9 +203,12 @@ def test_a_busy_machine(tmp_path: Path) -> None:
         loop.kill()
     assert said.exit_code == 1
     finding = said.findings["busy-machine"]
-    # Where others do the same there may be busier ones to name.
-    assert share < 0.6 or f"(pid {loop.pid}" in finding["seen"]
-    assert share < 0.6 or f"{name} of " in finding["mend"]
+    # Where others do the same there may be busier ones to name: only five are named.
+    named = said.document["facts"]["activity"]["busiest"]
+    is_named = loop.pid in {one["pid"] for one in named}
+    assert share < 0.6 or is_named or len(named) == 5
+    assert share < 0.6 or not is_named or f"(pid {loop.pid}" in finding["seen"]
+    assert share < 0.6 or not is_named or f"{name} of " in finding["mend"]
     assert str(loop.pid) not in finding["mend"]
 
 
@@ -238,11 +241,14 @@ def test_a_running_load(cluster: Cluster, tmp_path: Path) -> None:
         said = check("--home", str(tmp_path))
         of_server = check("--pgdata", str(cluster.data))
         load.kill()
+    # Its session counts to the end, and other tests look at this server.
+    assert wait_until(lambda: cluster.sql(sessions) == "0")
     assert f"pgbench (pid {load.pid})" in said.seen("load-running")
     assert f"pid {cluster.postmaster_pid} in {cluster.data}" in said.seen("other-servers")
     assert said.findings["other-servers"]["severity"] == "spoils"
     assert "sessions that are not idle" in of_server.seen("sessions-at-work")
-    assert f"pid {cluster.postmaster_pid}" not in of_server.seen("other-servers"), "the one that is meant is no other"
+    # A pid may begin like another server's.
+    assert f" in {cluster.data}" not in of_server.seen("other-servers"), "the one that is meant is no other"
     assert of_server.document["facts"]["server"]["origin"] == "running"
     assert of_server.exit_code == 1
 
@@ -335,8 +341,8 @@ def test_a_server_by_its_connection_string(cluster: Cluster) -> None:
     said = check("--dsn", text)
     assert said.exit_code == 1
     assert said.document["format"] == "pgdyno-check-server"
-    # Tests that run beside this one may keep the machine busy.
-    assert set(said.findings) - {"busy-load-machine"} == {"no-database"}
+    # Tests that run beside this one may keep the machine busy, which then answers late.
+    assert set(said.findings) - {"busy-load-machine", "far"} == {"no-database"}
     refused = [one for one in said.document["server"]["capabilities"] if one["refusal"]]
     grants = {grant for one in refused for grant in one["grants"]}
     shown = run_check("--dsn", text).stdout
