@@ -12,12 +12,14 @@ import pytest
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 
 pytestmark = pytest.mark.cluster
+# Of a trial that is to be found under way, however late this process looks; one that is not run to its end costs nothing.
+LONG, ENDLESS = ("--duration", "8s"), ("--duration", "10min")
 
 
 def test_a_trial_whose_program_is_killed_is_repeated_once_and_the_next_command_works(loaded: Bench) -> None:
     first, second = (loaded.folder / "killed" / "trials" / number for number in ("0001", "0002"))
     set_aside = second.with_name("0002.cut-1")
-    long = ("--workload", "tpcb-like", "--rounds", "2", "--duration", "4s", "--warm-up", "0s")
+    long = ("--workload", "tpcb-like", "--rounds", "2", *LONG, "--warm-up", "0s")
     with loaded.started("bench", *SMALL, *GENTLE, *long, "--out", "killed") as process:
         for victim, tries in (("bin/postgres -D", 0), ("bin/pgbench --no-vacuum", 1)):
             pids: list[int | None] = []
@@ -47,7 +49,7 @@ def test_a_trial_whose_program_is_killed_is_repeated_once_and_the_next_command_w
 
 @pytest.mark.timeout(1800)  # five times a study is begun
 def test_a_stop_at_each_stage_leaves_nothing_and_resumes(empty_bench: Bench) -> None:
-    command = ["bench", "--workload", "select-only", *SMALL, *GENTLE, "--out", "out"]
+    command = ["bench", "--workload", "select-only", *SMALL, *GENTLE, *LONG, "--out", "out"]
     for stage, number in (
         ("home/work/data", signal.SIGINT),
         ("out/init/pgbench.stderr", signal.SIGTERM),
@@ -73,7 +75,7 @@ def test_a_stop_at_each_stage_leaves_nothing_and_resumes(empty_bench: Bench) -> 
 
 
 def test_a_second_ctrl_c_while_the_first_is_obeyed(loaded: Bench) -> None:
-    with loaded.started("bench", *SMALL, *GENTLE, "--out", "twice") as process:
+    with loaded.started("bench", *SMALL, *GENTLE, *ENDLESS, "--out", "twice") as process:
         load = "bin/pgbench --no-vacuum"
         assert wait_until(lambda: loaded.find_process(load) is not None)
         process.send_signal(signal.SIGINT)
@@ -103,7 +105,7 @@ def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
 
 
 def test_two_at_once(loaded: Bench) -> None:
-    with loaded.started("bench", *SMALL, *GENTLE, "--out", "one"):
+    with loaded.started("bench", *SMALL, *GENTLE, *ENDLESS, "--out", "one"):
         assert wait_until((loaded.folder / "one" / "record.json").exists)
         assert wait_until(lambda: "being measured" in loaded.read("list", "--records", ".").stdout)
         done = loaded.refuse("bench", *SMALL, "--out", "two")
