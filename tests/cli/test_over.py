@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -24,8 +23,7 @@ VALUE = 61
 
 def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> None:
     is_root = os.geteuid() == 0
-    kernel = machine_settings(SETTING) if is_root else contextlib.nullcontext()
-    with some_bench(is_empty=False) as bench, kernel:
+    with some_bench(is_empty=False) as bench, machine_settings(SETTING):
         before = read_sysctl(SETTING)
         (bench.folder / "think.sql").write_text(THINKING)
         changed = f'sysctl = {{ "{SETTING}" = {VALUE} }}' if is_root else f"settings = {{ {QUICK_COMMITS} }}"
