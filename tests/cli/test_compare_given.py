@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.program import wait_until
 from tests.ready_program import Program
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -164,6 +165,9 @@ def test_after_a_kill_nothing_else_runs_until_restore(cluster: Cluster, tmp_path
     wait_for_load(cluster, child, before=before)
     child.kill()
     child.communicate()
+    # The server ends its sessions by itself.
+    own = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgdyno%'"
+    assert wait_until(lambda: cluster.sql(own) == "0")
     (journal,) = (tmp_path / "state").rglob("changes.json")
     assert SECRET not in journal.read_text()
     code, _, said = run(tmp_path, *compare(cluster, "--yes"))

@@ -29,14 +29,15 @@ def test_servers_side_by_side_are_killed_and_then_compared(bench: Bench) -> None
         LARGE,
         experiment='design = "live"\ndetect = "90%"\n',
         confidence="50%",
-        duration="1s",
+        # Of a round that is not over when it is killed.
+        duration="2s",
         warm_up="0s",
         load='scripts = ["thinking.sql"]',
     )
     record = bench.folder / "out"
     with bench.started("run", study, "--out", "out") as process:
         # The round is under way: its members have slices, and none is finished.
-        assert wait_until(lambda: len([*record.glob("trials/*/slices.jsonl")]) == 3, seconds=600)
+        assert wait_until(lambda: len([*record.glob("trials/*/slices.jsonl")]) >= 3, seconds=600)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     assert [trial["planned"]["round"] for trial in finished_trials(record)] == [0, 0]

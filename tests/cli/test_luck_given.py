@@ -63,7 +63,7 @@ def databases(cluster: Cluster) -> str:
 
 
 def test_sessions_that_are_killed_fail_the_trial_which_is_repeated(cluster: Cluster, bench: Bench) -> None:
-    child = begin(cluster, bench, "--duration", "5s")
+    child = begin(cluster, bench, "--duration", "10s")
     cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench'")
     _, said = child.communicate()
     assert child.returncode == 0, said
@@ -81,7 +81,7 @@ def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench, mon
         standby.sql("SELECT pg_reload_conf()")
         places = f"host={primary.root},{standby.root} port={PORT},{PORT}"
         dsn = f"{places} user=bench dbname=postgres target_session_attrs=read-write"
-        argv = ("bench", "--dsn", dsn, *LOAD, "--scale", "1", "--duration", "5s", "--allow", "busy")
+        argv = ("bench", "--dsn", dsn, *LOAD, "--scale", "1", "--duration", "10s", "--allow", "busy")
         lag = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) FROM pg_stat_replication"
 
         def fail_over() -> None:
@@ -103,7 +103,7 @@ def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench, mon
 
 
 def test_connections_that_others_have_taken_meanwhile(cluster: Cluster, bench: Bench) -> None:
-    child = begin(cluster, bench, "--duration", "3s", "--rounds", "2")
+    child = begin(cluster, bench, "--duration", "6s", "--rounds", "2")
     # Those that are connected stay, and nobody else gets in.
     cluster.sql("ALTER ROLE bench CONNECTION LIMIT 1")
     _, said = child.communicate()

@@ -36,8 +36,7 @@ def test_a_sweep_that_is_killed_within_a_turn_leaves_nothing_and_is_finished(ben
     out, older = bench.folder / "out", bench.folder / "older"
     words = ("sweep", "clients=3,4", *short, "--workload", "thinking.sql", "--out", "out", "--home", str(bench.home))
     with bench.started(*words) as process:
-        assert wait_until(lambda: is_within_a_turn(out))
-        assert bench.find_process("pgbench ") is not None
+        assert wait_until(lambda: is_within_a_turn(out) and bench.find_process("pgbench ") is not None)
         process.kill()
         process.communicate()
     bench.assert_nothing_runs()
