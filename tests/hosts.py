@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.shared import find_port, reachable_folder
+from tests.ports import find_free_port
+from tests.shared import reachable_folder
 
 SSHD = Path("/usr/sbin/sshd")
 
@@ -109,7 +110,7 @@ def _running_sshd(folder: Path, home: Path) -> Iterator[Sshd]:
 def _listening_daemon(folder: Path, home: Path) -> Iterator[int]:
     """Start sshd on a port that all of its addresses have free."""
     for _ in range(20):
-        port = find_port()
+        port = find_free_port()
         (folder / "sshd_config").write_text(_SSHD_CONFIG.format(folder=folder, port=port, home=home))
         with (folder / "sshd.log").open("wb") as stderr:
             daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "sshd_config"], stderr=stderr)

@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -61,16 +60,6 @@ def spread_folders(parent: Path) -> None:
             fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("i", flags | _TOP_OF_A_HIERARCHY))
     finally:
         os.close(descriptor)
-
-
-def find_port() -> int:
-    """Find a port of this machine's own address that is free, and that the kernel gives to nobody who asks for any."""
-    first = 20_000 + os.getpid() * 7 % 10_000
-    for port in range(first, first + 2_000):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
 
 
 def without_shared(environment: dict[str, str]) -> dict[str, str]:

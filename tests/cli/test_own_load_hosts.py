@@ -15,11 +15,11 @@ from pgdyno.conduct.load.own import _find_address
 from pgdyno.errors import HostError, SpecError
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
-from pgdyno.run.cluster.load_access import _find_port
 from pgdyno.run.host.program import MACHINE_VARIABLE
 from pgdyno.spec.read import format_study, parse_study
 from tests.cli.program import some_bench
 from tests.hosts import Sshd
+from tests.ports import find_free_port
 
 pytestmark = pytest.mark.cluster
 SHORT = ("--workload", "select-only", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "2s")
@@ -29,7 +29,7 @@ COUNTED = ("--set", "shared_preload_libraries=pg_stat_statements")
 
 def test_load_hosts_reach_a_server_of_pgdynos_own(by_ssh: Sshd) -> None:
     with some_bench() as bench:
-        watched = ("--port", str(_find_port()))
+        watched = ("--port", str(find_free_port()))
         done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *watched, *SHORT, *SLOW, *COUNTED)
         assert done.returncode == 0, done.stderr
         record = open_record(bench.record).read_record()
@@ -53,7 +53,8 @@ def test_load_hosts_reach_a_server_of_pgdynos_own(by_ssh: Sshd) -> None:
 
 def test_load_hosts_reach_a_pooler_of_pgdynos_own_and_a_primary_with_a_standby(by_ssh: Sshd) -> None:
     """What each has a test of its own for goes together here: commits that wait for a standby, of a load through a pooler."""
-    load = ("--workload", "simple-update", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "2s")
+    # Rates of the pooler need two looks at it, one a second.
+    load = ("--workload", "simple-update", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "5s")
     topology = ("--endpoint", "pool", "--pool-size", "2", "--standbys", "1", "--set", "synchronous_commit=remote_apply")
     with some_bench() as bench:
         done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *topology, *load, *SLOW)

@@ -15,8 +15,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from pgdyno.record.store import open_record
-from pgdyno.run.page_server import listen
 from tests.cli.program import GENTLE, SMALL, Bench
+from tests.ports import find_free_port
 
 pytestmark = pytest.mark.cluster
 
@@ -29,12 +29,6 @@ def read_address(stream: IO[str] | None) -> str:
         if found := re.search(r"http://127\.0\.0\.1:\d+/[\w-]+/", line):
             return found[0]
     raise AssertionError(told)
-
-
-def find_free_port() -> int:
-    with listen(0) as opened:
-        port: int = opened.getsockname()[1]
-        return port
 
 
 def read_metrics(port: int) -> list[Sample]:

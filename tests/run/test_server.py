@@ -23,7 +23,8 @@ from pgdyno.run.cluster.server import Server, psql_command
 from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
 from tests.homes import SPECS, initdb, installation_of, some_home
-from tests.shared import find_port, reachable_folder
+from tests.ports import find_free_port
+from tests.shared import reachable_folder
 
 pytestmark = pytest.mark.cluster
 
@@ -245,7 +246,7 @@ def test_a_server_of_another_data_folder_is_ended(server: Server, foreign: Path)
 @pytest.mark.parametrize("major", SPECS)
 def test_who_comes_through_the_port_needs_the_password(home: Home, tmp_path: Path, major: int) -> None:
     shutil.rmtree(home.data, ignore_errors=True)
-    port = find_port()
+    port = find_free_port()
     server = Server(installation=installation_of(major, home), home=home, log_path=tmp_path / "log", port=port)
     initdb(server)
     server.start({"password_encryption": "md5"})
@@ -287,7 +288,7 @@ def test_without_a_port_there_is_nothing_to_look_on(server: Server, home: Home) 
 def test_a_port_in_use(home: Home, tmp_path: Path) -> None:
     shutil.rmtree(home.data, ignore_errors=True)
     with socket.socket() as taken:
-        port = find_port()
+        port = find_free_port()
         taken.bind(("127.0.0.1", port))
         taken.listen()
         server = Server(installation=installation_of(18, home), home=home, log_path=tmp_path / "log", port=port)
