@@ -79,6 +79,15 @@ def finished_trials(record: Path) -> list[dict[str, Any]]:
     return [trial for path in paths if (trial := json.loads(path.read_text()))["status"] == "finished"]
 
 
+LATE = "came too late for its samples"
+"""Why a sampler missed some: how often one does is the machine's affair."""
+
+
+def list_unseen(trial: dict[str, Any]) -> list[str]:
+    """What was not to be seen of a trial at all."""
+    return [gap["source"] for gap in trial["gaps"] if gap["reason"] != LATE]
+
+
 def read_failed_tries(record: Path) -> list[tuple[int, ErrorFact | None]]:
     """Tries that another one of the same trial has replaced, by its number; without an error where they were cut short."""
     tries = []

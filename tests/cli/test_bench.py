@@ -123,8 +123,9 @@ def test_what_a_trial_will_show_is_written_before_it_and_held_against_the_disk_a
     assert {one["name"] for one in first["predictions"]} == {"blks_read_pages"}
     assert {one["name"] for one in second["predictions"]} >= {"blks_read_pages", "tps", "wal_fpi_count"}
     (reads,) = (one for one in second["predictions"] if one["name"] == "blks_read_pages")
-    # On a busy machine there are few transactions beside the reads of what watches.
-    assert abs(reads["error_ratio"]) < 0.4
+    # What watches reads some pages, too: on a busy machine there are few transactions beside them.
+    beside = 500 / second["transactions_count"]
+    assert reads["value"] / 1.4 < reads["measured"] < reads["value"] / 0.6 + beside
     for number in ("0001", "0002"):
         written, began = (
             (record / "trials" / number / name).stat().st_mtime for name in ("predictions.json", "server.log")

@@ -18,7 +18,7 @@ from pgdyno.record.generators.turns import find_turn_folders
 from pgdyno.record.pgbench.output import parse_summary
 from pgdyno.record.transactions.slices import read_slices
 from pgdyno.run.given.conninfo import connect
-from tests.cli.experiments import finished_trials
+from tests.cli.experiments import finished_trials, list_unseen
 from tests.given import LOG_PREFIX, list_unexpected
 from tests.ready_program import Program, run_program
 from tests.run.test_privileges import pooling, without_key
@@ -44,6 +44,7 @@ HURRIED = (
     "--warm-up",
     "0s",
 )
+SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'bench'"
 # Leaves the CPUs to the tests beside it.
 SHORT = (*HURRIED, "--rate", "100")
 
@@ -166,7 +167,7 @@ def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads((bench.record / "record.json").read_text())["given"]["is_encrypted"] is True
     trial = json.loads(next(bench.record.glob("trials/*/trial.json")).read_text())
-    assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log", "pg_stat_statements"]
+    assert list_unseen(trial) == ["os sampler", "server log", "pg_stat_statements"]
     for file in (one for one in bench.folder.rglob("*") if one.is_file()):
         content = file.read_bytes()
         for form in (SECRET, ENCODED):
@@ -301,8 +302,7 @@ def test_a_turn_over_tls_and_a_far_network_counts_when_all_are_connected(cluster
             connecting_s[variant] = max(connected_s, connecting_s.get(variant, 0.0))
     # Eight after each other, each with exchanges for TLS and for its password.
     assert connecting_s["clients=8"] > 8 * 4 * 0.02
-    sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'bench'"
-    assert wait_until(lambda: cluster.sql(sessions) == "0")
+    assert wait_until(lambda: cluster.sql(SESSIONS) == "0")
     assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
 
 
@@ -375,7 +375,7 @@ def test_a_sweep_over_clients_follows_and_is_resumed(cluster: Cluster, bench: Be
 
 @on_18
 def test_a_restart_in_the_middle_of_a_trial_is_told_and_the_trial_repeated(cluster: Cluster, bench: Bench) -> None:
-    child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "8s")
+    child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "15s")
     wait_for_load(cluster, child)
     cluster.stop()
     cluster.start(f"listen_addresses={LOOPBACK}")
@@ -387,10 +387,12 @@ def test_a_restart_in_the_middle_of_a_trial_is_told_and_the_trial_repeated(clust
 
 @on_15
 def test_what_a_kill_leaves_is_taken_up_again(cluster: Cluster, bench: Bench) -> None:
-    child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "4s")
+    child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "10s")
     wait_for_load(cluster, child)
     child.kill()
     child.communicate()
+    # The server ends its sessions by itself.
+    assert wait_until(lambda: cluster.sql(SESSIONS) == "0")
     assert sum(name.endswith("_run") for name in databases(cluster)) == 1
     cluster.sql("SELECT pg_create_physical_replication_slot('follower')")
     refused = run(bench, "resume")
@@ -472,7 +474,7 @@ def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
         assert done.returncode == 0, done.stderr
         trial = json.loads(next(bench.folder.glob("pgdyno-records/*/trials/*/trial.json")).read_text())
         shared = ["server sampler"] if mode == "transaction" else []
-        assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log", *shared, "pg_stat_statements"]
+        assert list_unseen(trial) == ["os sampler", "server log", *shared, "pg_stat_statements"]
         if mode == "transaction":
             refused = run(bench, "bench", "--dsn", dsn, *SHORT, "--mode", "prepared", "--out", "prepared")
             assert (refused.returncode, "loses prepared statements" in refused.stderr) == (2, True), refused.stderr

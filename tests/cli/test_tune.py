@@ -225,10 +225,9 @@ def test_a_machine_elsewhere_gets_as_many_huge_pages_as_the_server_asks_for() ->
 
 @pytest.mark.cluster
 def test_a_server_takes_the_fragment_and_the_script(cluster: Cluster) -> None:
-    # The server's log is its own matter.
-    asked = question(
-        data_dir=cluster.data, fixed={**SMALL, "log_line_prefix": "%m it's %u", "log_destination": "csvlog"}
-    )
+    # The server's log is its own matter. Room for WAL is that of a disk which other tests fill and empty meanwhile.
+    logged = {"log_line_prefix": "%m it's %u", "log_destination": "csvlog"}
+    asked = question(data_dir=cluster.data, fixed={**SMALL, **logged, "max_wal_size": "2GB"})
     conf = tune(asked, form=Form.CONF)
     assert conf.view.tried is Tried.STARTED
     wanted = {one.name: one.value for one in conf.view.tuning.of(Target.POSTGRESQL)}

@@ -16,16 +16,17 @@ from pgdyno.record.store import open_record
 from pgdyno.record.transactions.slices import read_slices
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.record.types import UNSEEN_GAPS
-from tests.cli.experiments import THINKING, finished_trials, read_report, verdict_of
+from tests.cli.experiments import LATE, THINKING, finished_trials, read_report, verdict_of
 from tests.cli.program import Bench, run_here, wait_until
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-# A client is within a transaction for nearly all of the time, and wants the row that each of the others holds.
+# A client is within a transaction for nearly all of the time, and wants the row that each of the others holds: for so long that
+# what a busy machine adds, which another client has to itself meanwhile, is little.
 HOLDING = """BEGIN;
 UPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 1;
-SELECT pg_sleep(0.01);
+SELECT pg_sleep(0.05);
 END;
 """
 SHORT = ("--scale", "1", "--warm-up", "0s", "--duration", "2s", "--out", "out")
@@ -83,7 +84,7 @@ def check_turns(record: Path, cluster: Cluster, *, begins: int) -> None:
         slices += of_trial
         # What others in the same server do at the same time is no figure of this load.
         assert (trial.counters_before, trial.counters_after) == ({}, {})
-        sources = [gap.source for gap in trial.gaps]
+        sources = [gap.source for gap in trial.gaps if gap.reason != LATE]
         assert len(set(sources)) == len(sources)
         assert set(sources) >= {GENERATOR, *(gap.source for gap in UNSEEN_GAPS), "counters of the whole server"}
     slices.sort(key=lambda one: one.begin_monotonic_s)
@@ -135,7 +136,7 @@ def test_a_kill_ctrl_c_and_a_restart_in_a_turn_leave_nothing_that_counts(cluster
         process.communicate(timeout=600)
     # The kernel ends pgbench, and the server its sessions, whose clients wait for each other's row.
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'pgdyno%'"
-    assert wait_until(lambda: cluster.sql(sessions) == "0", seconds=60)
+    assert wait_until(lambda: cluster.sql(sessions) == "0")
     assert len(list_copies(cluster)) == 1
     cleaned = run_here(("clean", *dsn(cluster.root), "--yes"), cwd=folder.folder)
     assert (cleaned.returncode, list_databases(cluster)) == (0, []), cleaned.stderr
