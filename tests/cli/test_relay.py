@@ -27,7 +27,7 @@ ssh = "db2"
 scale = 1
 [trials]
 rounds = 1
-duration = "3s"
+duration = "6s"
 warm_up = "0s"
 [[workload]]
 name = "think"

@@ -27,7 +27,9 @@ def test_a_study_goes_on_after_a_kill(bench: Bench, policy: str) -> None:
     record = bench.folder / "out"
     write_script(bench.folder)
     words = ["--restore", "none"] if policy == "none" else ["--restore-command", "./restore.sh"]
-    begin = ["bench", *SMALL, *GENTLE, "--rounds", "3", "--warm-up", "0s", "--workload", "simple-update", *words]
+    # The second trial must not end before it is killed.
+    long = ("--rounds", "3", "--warm-up", "0s", "--duration", "5s")
+    begin = ["bench", *SMALL, *GENTLE, *long, "--workload", "simple-update", *words]
     with bench.started(*begin, "--out", "out") as process:
         assert wait_until((record / "trials/0002/os.jsonl").exists, seconds=600)
         process.send_signal(signal.SIGKILL)

@@ -38,7 +38,9 @@ def clusters(wal: Path) -> set[str]:
 @pytest.mark.timeout(1800)  # many starts of servers, each slow on a busy machine
 def test_trials_before_and_after_a_kill(bench: Bench, wal: Path) -> None:
     record = bench.folder / "out"
-    begin = ["bench", *SMALL, *GENTLE, "--rounds", "2", "--workload", "simple-update", "--wal-home", "wal"]
+    # The second trial must not end before its WAL has been looked at.
+    long = ("--rounds", "2", "--duration", "5s")
+    begin = ["bench", *SMALL, *GENTLE, *long, "--workload", "simple-update", "--wal-home", "wal"]
     with bench.started(*begin, "--out", "out") as process:
         assert wait_until((record / "trials/0001/os.jsonl").exists, seconds=600)
         process.send_signal(signal.SIGKILL)
