@@ -49,7 +49,7 @@ def look_at_reader(log_folder: Path) -> dict[str, object]:
         "is a leader": os.getsid(reader.pid) == reader.pid,
     }
     os.close(kept)
-    out, err = reader.communicate(timeout=60)
+    out, err = reader.communicate(timeout=600)
     return {**found, "packed": json.loads(out)[0]["packed"], "err": err, "exit code": reader.returncode}
 
 
@@ -59,7 +59,7 @@ def test_a_forked_helper_is_as_one_of_a_new_python(tmp_path: Path, monkeypatch: 
         seen = look_at_reader(tmp_path / name)
         argv = helper_argv("pgdyno.run.sample.pinger", "--conninfo", "host=/nowhere port=1 user=x dbname=x")
         pinger = THIS_HOST.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        _, err = pinger.communicate(timeout=60)
+        _, err = pinger.communicate(timeout=600)
         return seen, (pinger.returncode, err)
 
     fresh = look("one")
