@@ -200,7 +200,7 @@ def _pack(samples: OsSamples | ServerSamples, path: Path) -> None:
     content = io.BytesIO()
     # Statistics serve queries over many files and would be most of this file.
     samples.frame.write_parquet(content, compression="zstd", statistics=False, metadata=metadata)
-    path.write_bytes(content.getbuffer())
+    path.write_bytes(content.getvalue())
 
 
 def _unpack(path: Path, needed: frozenset[str] = frozenset()) -> tuple[_Packed, pl.DataFrame]:

@@ -275,7 +275,7 @@ def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, 
             _SUM_KEY: (_SUM_MARK + _NO_SUM).decode(),
         },
     )
-    part = bytearray(content.getbuffer())
+    part = bytearray(content.getvalue())
     _swap_sum(part, _find_sum(part))
     try:
         with path.open("wb") as file:

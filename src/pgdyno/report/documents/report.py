@@ -6,6 +6,7 @@ without a new `version`; fields may be added. Series over time are not in it: th
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any
 
 import msgspec
@@ -269,7 +270,19 @@ def make_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:pgdyno:report:{REPORT_VERSION}",
         "title": f"pgdyno report, version {REPORT_VERSION}",
-        **msgspec.json.schema(ReportDocument),
+        **_unindent(msgspec.json.schema(ReportDocument)),
+    }
+
+
+def _unindent(schema: Any) -> Any:
+    """Unindent the descriptions, which are docstrings: Python does so itself only from 3.13 on."""
+    if isinstance(schema, list):
+        return [_unindent(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: inspect.cleandoc(value) if name == "description" and isinstance(value, str) else _unindent(value)
+        for name, value in schema.items()
     }
 
 
