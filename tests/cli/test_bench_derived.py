@@ -15,7 +15,7 @@ from tests.cli.experiments import THINKING
 from tests.cli.program import Bench, wait_until
 from tests.sysctls import machine_settings, read_sysctl
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.cluster
 
 # A machine of many users need not give it a quarter of its memory.
 SMALL = ("--scale", "2", "--clients", "2", "--duration", "1s", "--warm-up", "0s", "--set", "shared_buffers=64MB")

@@ -16,7 +16,7 @@ from tests.cli.experiments import THINKING
 from tests.cli.program import Bench, wait_until
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800), needs_proc_sys]
+pytestmark = [pytest.mark.cluster, needs_proc_sys]
 
 # Memory that is in pieces cannot be had to order: the real kernel is asked for 20 pages where it is to make no more.
 PROGRAM = """

@@ -41,7 +41,6 @@ def assert_under_the_winner(trials: list[dict[str, Any]]) -> None:
         assert "commit_delay" in {one["name"] for one in trial["settings"] if one["value"] == "5000"}
 
 
-@pytest.mark.timeout(1800)  # on a busy machine every start of a server takes its time
 def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_told_with_it(bench: Bench) -> None:
     server = f"[server]\nkind = 'local'\nversion = 15\n{SCALING}"
     study = write_study(bench, *VARIANTS, server=server, confidence="90%", warm_up="0s", duration="1s")
@@ -115,7 +114,6 @@ def test_a_sweep_that_a_variant_cannot_run_is_refused_before_the_machine_is_chec
     assert not bench.records
 
 
-@pytest.mark.timeout(1200)  # as above
 def test_another_postgresql_under_which_the_sweep_runs_is_recorded_and_must_be_the_same(bench: Bench) -> None:
     # Where nothing is proven to be faster than stock, stock has won.
     old = f"name = 'old'\nserver = 15\nsettings = {{ {SLOW_COMMITS} }}"

@@ -47,7 +47,6 @@ def test_a_trial_whose_program_is_killed_is_repeated_once_and_the_next_command_w
     assert len(report["workloads"][0]["trials"]) == 2
 
 
-@pytest.mark.timeout(1800)  # five times a study is begun
 def test_a_stop_at_each_stage_leaves_nothing_and_resumes(empty_bench: Bench) -> None:
     command = ["bench", "--workload", "select-only", *SMALL, *GENTLE, *LONG, "--out", "out"]
     for stage, number in (

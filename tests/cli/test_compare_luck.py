@@ -169,7 +169,6 @@ def list_whole(record: Path) -> list[int]:
     return [number for number, arms in rounds.items() if sorted(arms) == ["here", "here", "there"]]
 
 
-@pytest.mark.timeout(1800)  # many trials, and each takes long on a busy machine
 def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> None:
     """The variants differ in version, mode and a setting that takes a restart."""
     record = bench.folder / "paired"

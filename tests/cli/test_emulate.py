@@ -69,7 +69,6 @@ def what_is_left(bench: Bench, pid: int) -> list[str]:
 
 @needs_root
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)  # many starts of servers, each slow on a busy machine
 def test_a_study_leaves_nothing_also_after_a_kill(here: Bench) -> None:
     skip_without_means()
     record = here.folder / "out"

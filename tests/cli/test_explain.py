@@ -11,7 +11,6 @@ from tests.cli.program import Bench
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)  # on a busy machine every start of a server takes its time
 def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench) -> None:
     # The server waits for its clients most of the time: twice as many do twice as much, whatever else the machine does.
     (bench.folder / "thinking.sql").write_text(THINKING)

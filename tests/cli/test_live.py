@@ -14,7 +14,7 @@ from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import THINKING, finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]  # many starts of servers, each slow on a busy machine
+pytestmark = pytest.mark.cluster
 
 SMALL = 'name = "small"\nsettings = { shared_buffers = "16MB" }'
 LARGE = 'name = "large"\nsettings = { shared_buffers = "64MB" }'

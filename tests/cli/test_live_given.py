@@ -17,7 +17,7 @@ from tests.cli.program import Bench, wait_until
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]  # many copies of the data, each slow on a busy machine
+pytestmark = pytest.mark.cluster
 
 # Each client is within a transaction, and holds a row that a client of the other loads wants, for nearly all of the time.
 HOLDING = """BEGIN;

@@ -30,7 +30,6 @@ ROWS = 100_000
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)  # many starts of servers, each slow on a busy machine
 def test_loading_is_compared_by_its_steps_also_after_a_kill(bench: Bench) -> None:
     record = bench.folder / "out"
     (bench.folder / "study.toml").write_text(STUDY)

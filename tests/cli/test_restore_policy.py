@@ -21,7 +21,6 @@ def write_script(folder: Path) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)  # many starts of servers, each slow on a busy machine
 @pytest.mark.parametrize("policy", ["none", "command"])
 def test_a_study_goes_on_after_a_kill(bench: Bench, policy: str) -> None:
     record = bench.folder / "out"

@@ -28,7 +28,6 @@ def begin_as_before(record: Path) -> None:
     (record / "record.json").write_text(json.dumps(text))
 
 
-@pytest.mark.timeout(1200)  # on a busy machine every start of a server takes its time
 def test_a_sweep_that_is_killed_within_a_turn_leaves_nothing_and_is_finished(bench: Bench) -> None:
     # Loads that differ by less than 85 % are the same here: two rounds show it also on a busy machine.
     (bench.folder / "thinking.sql").write_text(THINKING)

@@ -21,7 +21,7 @@ from tests.cli.program import Bench, run_here, wait_until
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.cluster
 # A client is within a transaction for nearly all of the time, and wants the row that each of the others holds: for so long that
 # what a busy machine adds, which another client has to itself meanwhile, is little.
 HOLDING = """BEGIN;

@@ -35,7 +35,6 @@ def clusters(wal: Path) -> set[str]:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)  # many starts of servers, each slow on a busy machine
 def test_trials_before_and_after_a_kill(bench: Bench, wal: Path) -> None:
     record = bench.folder / "out"
     # The second trial must not end before its WAL has been looked at.
@@ -59,7 +58,6 @@ def test_trials_before_and_after_a_kill(bench: Bench, wal: Path) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)
 def test_what_a_kill_has_left_is_removed_by_clean(bench: Bench, wal: Path) -> None:
     record = bench.folder / "out"
     with bench.started(
@@ -75,7 +73,6 @@ def test_what_a_kill_has_left_is_removed_by_clean(bench: Bench, wal: Path) -> No
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)
 def test_a_comparison(bench: Bench, wal: Path) -> None:
     study = write_study(
         bench,
@@ -96,7 +93,6 @@ def test_a_comparison(bench: Bench, wal: Path) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)
 def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
     with mounted_loop(bench.folder, "xfs", 1300 << 20) if IS_ROOT else contextlib.nullcontext() as loop:
         other = bench.folder / "other" if loop is None else loop.folder / "other"
@@ -157,7 +153,6 @@ def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
 
 @needs_root
 @pytest.mark.cluster
-@pytest.mark.timeout(1800)
 def test_every_trial_writes_to_the_disk_and_the_report_names_it(bench: Bench) -> None:
     with mounted_loop(bench.folder, "xfs", 1300 << 20) as loop:
         words = [*SMALL, *GENTLE, "--rounds", "2", "--workload", "simple-update", "--wal-home", str(loop.folder)]

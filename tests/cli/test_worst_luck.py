@@ -55,7 +55,6 @@ def await_instant(bench: Bench, process: subprocess.Popen[str], instant: str | f
     assert process.poll() is None or any(one.exists() for one in signs), instant
 
 
-@pytest.mark.timeout(1800)  # it waits for many deaths
 def test_kill_9_at_any_instant_loses_nothing_finished() -> None:
     with some_bench() as bench:
         record = bench.folder / "out"

@@ -121,7 +121,7 @@ def _fetch_pg17() -> Path:
         if not (folder / "bin").exists():
             goal = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy"
             argv = ["mvn", "-q", "-B", goal, f"-Dartifact={PG17}", f"-DoutputDirectory={folder}"]
-            done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=240, cwd=folder)
+            done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=_PATIENCE_S, cwd=folder)
             jars = list(folder.glob("*.jar"))
             if not jars:
                 pytest.skip(f"PostgreSQL 17 could not be fetched: {done.stdout[-500:]}")
