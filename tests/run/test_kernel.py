@@ -464,7 +464,7 @@ class TestChangeAndUndo:
         code = f"""
 with session(json=False, quiet=True, yes=True), changed_sysctls({{"{SETTING}": "100"}}, journal=journal):
     print("ready", flush=True)
-    time.sleep(600)
+    while True: time.sleep(0.05)  # a signal that comes just before a long sleep would wait for its end
 """
         with started_child(code, journal=journal.folder, imports="from pgdyno.cli.session import session") as child:
             assert child.stdout is not None

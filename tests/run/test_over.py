@@ -50,8 +50,9 @@ STAND_IN = """
             pathlib.Path("records/mine/study.toml").write_text(f"pid = {os.getpid()}")
             # From here on it may be stopped.
             pathlib.Path("records/mine/record.json").write_text("{}")
-        if sys.argv[1] == "wait":
-            time.sleep(600)
+        # A signal that comes just before a long sleep would wait for its end.
+        while sys.argv[1] == "wait":
+            time.sleep(0.05)
     except KeyboardInterrupt:
         pathlib.Path("records/mine/put-back").touch()
         sys.exit(130)

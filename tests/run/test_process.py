@@ -197,7 +197,8 @@ def work():
 try:
     process.call_as(user, work)
     print("back", flush=True)
-    time.sleep(600)
+    while True:
+        time.sleep(0.01)
 except KeyboardInterrupt:
     Path({str(told)!r}).touch()
 """
