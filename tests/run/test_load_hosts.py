@@ -267,6 +267,7 @@ def test_a_load_host_that_does_not_say_which_pgbench_it_has_is_given_up(
         pass
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a file system that fills up")
 def test_a_log_that_is_not_written_to_memory_there_is_noted(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
     full = "echo words of a shell >&2; mount -t tmpfs -o size=1m none /dev/shm"
     python = wrap_python(tmp_path / "python-full", full, shell="unshare --mount sh")
