@@ -24,10 +24,9 @@ from pgdyno.spec.topology import TopologySpec
 from pgdyno.units import parse_in_unit
 
 _GIBIBYTE = 2**30
-_FIGURES = (
-    *("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s", "write_mb_s"),
-    *("volume_iops", "volume_mb_s", "volume_latency_ms"),
-)
+PATH_FIGURES = ("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s", "write_mb_s")
+"""Figures of a declared disk that are of the whole path."""
+_FIGURES = (*PATH_FIGURES, "volume_iops", "volume_mb_s", "volume_latency_ms")
 # The smallest chunk that Linux accepts. Source: md(4), lvcreate(8).
 _LEAST_CHUNK_BYTES = 4096
 

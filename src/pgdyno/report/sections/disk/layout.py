@@ -19,7 +19,7 @@ from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
-from pgdyno.spec.host import DiskSpec
+from pgdyno.spec.host import PATH_FIGURES, DiskSpec
 
 _MEGABYTE, _MEBIBYTE = 10**6, 2**20
 _TITLES = {
@@ -30,8 +30,6 @@ _TITLES = {
     "flushes_per_s": "flushes/s",
     "capacity_bytes": "space",
 }
-# Figures of a declared disk that are of the whole path.
-_OF_PATH = ("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s", "write_mb_s")
 _UNDECLARED = (
     "Its limits are not known: nothing is declared (--host FILE), and no limit was found here. To measure them, run"
     " `pgdyno disk` without --layout."
@@ -193,7 +191,7 @@ def _describe_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
         if declared is not None and declared != found:
             yield f"The declared {what} differs from the one found: {declared}, not {found}."
     # Figures without a volume type may be of the whole array.
-    may_be_array = disk.volume is None and any(getattr(disk, name) is not None for name in _OF_PATH)
+    may_be_array = disk.volume is None and any(getattr(disk, name) is not None for name in PATH_FIGURES)
     if stripe is not None and level is None and not may_be_array:
         yield f"One disk is declared; found is an array, {stripe.level} of {stripe.disk_count}."
     if stripe is None and level is not None and look.devices and not look.unseen:
