@@ -12,8 +12,8 @@ from pgdyno.run.device.scratch import AS_STDIN, Scratch
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 
-# For all tests together, so that a slow device has time to answer.
-_FLUSH_PATIENCE_S, _CLOCK_PATIENCE_S = 60.0, 60.0
+# For all tests of a program together, so that a slow device or a busy machine has time to answer.
+_PATIENCE_S = 60.0
 # 19 tests the CPU's counter in two ways beside the system's clock, each for the whole duration.
 _CLOCK_TESTS = 3
 
@@ -33,7 +33,7 @@ def run_flush_tests(bindir: Path, scratch: Scratch, *, test_s: float, user: Serv
     """
     program = _find(bindir, "pg_test_fsync")
     argv = [program, f"--filename={AS_STDIN}", f"--secs-per-test={test_s:.0f}"]
-    done = scratch.run(argv, user=user, timeout_s=FLUSH_TESTS * test_s + _FLUSH_PATIENCE_S)
+    done = scratch.run(argv, user=user, timeout_s=FLUSH_TESTS * test_s + _PATIENCE_S)
     if done.exit_code != 0:
         raise StepFailedError("pg_test_fsync failed", detail=done.stderr.strip() or f"exit code {done.exit_code}")
     try:
@@ -55,7 +55,7 @@ def run_clock_test(bindir: Path, *, test_s: float, user: ServerUser | None) -> C
         StepFailedError: It fails, does not end, or says something else.
     """
     program = _find(bindir, "pg_test_timing")
-    timeout_s = _CLOCK_TESTS * test_s + _CLOCK_PATIENCE_S
+    timeout_s = _CLOCK_TESTS * test_s + _PATIENCE_S
     done = THIS_HOST.run([program, f"--duration={test_s:.0f}"], user=user, timeout_s=timeout_s)
     try:
         return parse_clock_test(done.stdout)
