@@ -128,8 +128,9 @@ def _is_told(pid: int, inside: str, told: dict[int, bool]) -> bool:
         told[pid] = False
         with contextlib.suppress(OSError):
             if (process / "comm").read_text(encoding="utf-8", errors="replace").strip() in _SERVERS:
-                words = os.fsdecode((process / "cmdline").read_bytes()).replace("--pgdata=", "").split("\0")
-                paths = (os.path.realpath(word) for word in words if word.startswith("/"))
+                words = os.fsdecode((process / "cmdline").read_bytes()).split("\0")
+                named = (word.removeprefix("--pgdata=") for word in words)
+                paths = (os.path.realpath(path) for path in named if path.startswith("/"))
                 told[pid] = any(f"{path}/".startswith(inside) for path in paths) or _is_told(
                     int(read_status(process)["PPid"]), inside, told
                 )
