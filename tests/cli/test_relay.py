@@ -13,7 +13,8 @@ from tests.cli.experiments import THINKING, finished_trials
 from tests.cli.program import some_bench, wait_until
 from tests.hosts import Sshd
 from tests.records import copy_record
-from tests.run.test_load_hosts import is_running, left_overs
+from tests.run.test_load_hosts import left_overs
+from tests.run.trees import is_alive
 
 pytestmark = pytest.mark.cluster
 STUDY = """
@@ -49,7 +50,7 @@ def test_a_study_between_two_machines_that_is_killed_here_stops_on_both_and_goes
             process.wait()
         bench.assert_nothing_runs()
         pids = [json.loads(path.read_text())["pid"] for path in far.glob("*/mine/trials/*/loads/load/load.json")]
-        assert wait_until(lambda: not any(map(is_running, pids)))
+        assert wait_until(lambda: not any(map(is_alive, pids)))
         assert wait_until(lambda: left_overs() <= before)
         done = bench.run("resume", "mine")
         assert done.returncode == 0, done.stderr

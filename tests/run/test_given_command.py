@@ -30,6 +30,7 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import ServerKind, ServerSpec
 from tests.cli.program import wait_until
 from tests.rows import check_rows
+from tests.run.trees import is_alive
 from tests.sysctls import started_child
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -276,20 +277,13 @@ def make_script(folder: Path, text: str) -> ApplyCommand:
     return ApplyCommand(argv=(str(path),), folder=str(folder))
 
 
-def has_ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 def test_a_daemon_that_a_command_starts_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_run, "ENDS_WITHIN_S", 120.0)
     command_run.run_command(
         make_script(tmp_path, "setsid sleep 600 & echo $! >daemon"), {"a": "1"}, session=tmp_path / "session"
     )
     daemon = int((tmp_path / "daemon").read_text())
-    assert not has_ended(daemon)
+    assert is_alive(daemon)
     os.kill(daemon, signal.SIGKILL)
 
 
@@ -299,7 +293,7 @@ def test_nothing_of_a_command_outlives_its_time(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(StepFailedError, match="did not end within 1 s"):
         command_run.run_command(command, {"a": "1"}, session=tmp_path / "session")
     if (child := tmp_path / "child").exists() and (text := child.read_text()):
-        assert has_ended(int(text))
+        assert not is_alive(int(text))
 
 
 def test_a_command_of_a_killed_study_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

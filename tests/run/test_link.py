@@ -27,6 +27,7 @@ from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.sample import os_sampler
 from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.hosts import Sshd
+from tests.run.trees import is_alive
 
 pytestmark = pytest.mark.cluster
 
@@ -55,14 +56,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process lives; one that nobody has waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def far_pid(output: Path) -> int:
@@ -162,10 +155,10 @@ def test_a_program_there_ends_with_the_conductor_or_its_link(by_ssh: Sshd, tmp_p
     output = tmp_path / "killed.jsonl"
     conductor = subprocess.Popen([sys.executable, "-c", code, output], stdin=subprocess.PIPE, env=environment)
     pid = far_pid(output)
-    assert is_running(pid)
+    assert is_alive(pid)
     conductor.kill()
     conductor.communicate()
-    wait_until(lambda: not is_running(pid))
+    wait_until(lambda: not is_alive(pid))
     # A link that hangs: only the silence tells the program there.
     hung = tmp_path / "hung.jsonl"
     with open_link(host("db1")) as link:
@@ -173,7 +166,7 @@ def test_a_program_there_ends_with_the_conductor_or_its_link(by_ssh: Sshd, tmp_p
         pid = far_pid(hung)
         assert link._master is not None
         os.kill(link._master.pid, signal.SIGSTOP)
-        wait_until(lambda: not is_running(pid))
+        wait_until(lambda: not is_alive(pid))
         os.kill(link._master.pid, signal.SIGCONT)
         program.stop()
         assert program.failure.startswith("the link to db1 was lost, or nothing went through it for 5 s")

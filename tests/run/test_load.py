@@ -37,6 +37,7 @@ from pgdyno.spec.table import QueryMode
 from tests.cli.program import wait_until
 from tests.homes import initdb, installation_of, some_home
 from tests.run.replay import ReplayedPgbench
+from tests.run.trees import is_alive
 from tests.shared import reachable_folder
 
 CAPTURES = Path(__file__).parent.parent / "data" / "pgbench"
@@ -112,13 +113,6 @@ def script(folder: Path, name: str, text: str) -> tuple[str, int]:
     path = folder / name
     path.write_text(text)
     return str(path), 1
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.cluster

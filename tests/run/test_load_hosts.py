@@ -42,6 +42,7 @@ from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import QueryMode
 from tests.hosts import Sshd
 from tests.run.test_privileges import pooling
+from tests.run.trees import is_alive
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -89,20 +90,8 @@ def change_far_load(patch: pytest.MonkeyPatch, folder: Path, old: str, new: str)
     patch.setattr(far_load, "__file__", str(source))
 
 
-def read_stat(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
 def parent_of(pid: int) -> int:
-    return int(read_stat(pid)[1])
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process lives; one that nobody has waited for does not."""
-    try:
-        return read_stat(pid)[0] != "Z"
-    except OSError:
-        return False
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def left_overs() -> set[str]:
@@ -383,7 +372,7 @@ def test_bad_luck_ends_the_load_on_all_hosts(
             assert caught.value.reason.startswith(words), words
             assert len(pids) == 2, words
             assert (caught.value.hint == "`ssh db2` must stay connected") == ("link" in words), words
-            wait_until(lambda pids=pids: not any(map(is_running, pids.values())))  # type: ignore[misc]
+            wait_until(lambda pids=pids: not any(map(is_alive, pids.values())))  # type: ignore[misc]
             for host in group.hosts.values():
                 if host.link._master is not None:
                     os.kill(host.link._master.pid, signal.SIGCONT)
@@ -420,7 +409,7 @@ def test_a_stopped_pgbench_is_named(
         run = empty_run(address, tmp_path, duration_s=120)
         with pytest.raises(StepFailedError, match="db1: pgbench was stopped by a signal for more than 1 s"):
             group.run_load(run, directory=tmp_path / "stopped", on_progress=stop)
-        wait_until(lambda: not is_running(pids["db1"]))
+        wait_until(lambda: not is_alive(pids["db1"]))
 
 
 def test_a_program_that_fails_there_says_why(
@@ -453,13 +442,13 @@ def test_nothing_is_left_there_after_a_killed_pgdyno(by_ssh: Sshd, address: Addr
     part = folder / "loads/db1/load.json"
     wait_until(part.exists)
     pid = msgspec.json.decode(part.read_bytes())["pid"]
-    assert is_running(pid)
+    assert is_alive(pid)
     for process in (pid, parent_of(pid)):
         for file in ("cmdline", "environ"):
             assert b"canary-7f3b" not in Path(f"/proc/{process}/{file}").read_bytes()
     conductor.kill()
     conductor.communicate()
-    wait_until(lambda: not is_running(pid))
+    wait_until(lambda: not is_alive(pid))
     wait_until(lambda: left_overs() <= before)
 
 

@@ -35,6 +35,7 @@ from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
 from tests.homes import initdb, installation_of, some_home
 from tests.loops import needs_root
+from tests.run.trees import is_alive
 from tests.shared import name_of_process, reachable_folder
 from tests.transactions import summarise_logs, summarise_packed
 
@@ -72,13 +73,6 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 240.0) -> bool
             return True
         time.sleep(0.05)
     return False
-
-
-def has_ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_growing_logs_are_read_packed_and_deleted(tmp_path: Path) -> None:
@@ -231,7 +225,7 @@ def end_by_signal(stream: LogStream) -> None:
 def end_by_exception(stream: LogStream) -> None:
     nothing = stream.log_prefix.with_name("pgbench.1.1")
     nothing.symlink_to("missing")
-    assert wait_until(lambda: has_ended(stream.pid))
+    assert wait_until(lambda: not is_alive(stream.pid))
     nothing.unlink(missing_ok=True)
 
 
@@ -315,7 +309,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert wait_until((tmp_path / "t" / "summary.json").exists)
     assert read_summary(tmp_path / "t").ok_count == 5000
     assert sum(len(batch) for batch in read_packed(tmp_path / "t")) == 5000
-    assert wait_until(lambda: has_ended(int(pid)))
+    assert wait_until(lambda: not is_alive(int(pid)))
 
 
 def test_no_room_in_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

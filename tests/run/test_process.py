@@ -17,14 +17,8 @@ import pytest
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host import process
 from tests.cli.program import wait_until
+from tests.run.trees import is_alive
 from tests.shared import reachable_folder, run_without_ptrace
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_run_gives_outputs_and_exit_code() -> None:

@@ -39,6 +39,7 @@ from pgdyno.run.sample.samplers import (
     Samplers,
 )
 from pgdyno.spec.hosts import HostEntry, HostRole
+from tests.cli.experiments import LATE
 from tests.facts.clusters import Cluster, made_cluster
 from tests.hosts import Sshd
 
@@ -84,7 +85,7 @@ def wait_for_samples(folder: Path, count: int, *, of: tuple[str, ...] = (OS_FILE
 
 
 def is_late(gap: SamplerGap) -> bool:
-    return gap.reason == "came too late for its samples"
+    return gap.reason == LATE
 
 
 def pids_of(folder: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The tree of a process and its threads, for tests of what is frozen and where it runs."""
+"""Processes, their trees and their threads, for tests of what lives, what is frozen and where it runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process lives; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def find_tree(root: int) -> Iterator[int]:
