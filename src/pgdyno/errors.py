@@ -87,7 +87,7 @@ class HostError(PgdynoError):
 
 @contextlib.contextmanager
 def putting_off(refused: list[HostError]) -> Iterator[None]:
-    """Note why this machine or account refuses something: what cannot be right anywhere is raised first."""
+    """Keep a refusal by this machine or account for later, so that what cannot be right anywhere is raised first."""
     try:
         yield
     except HostError as error:

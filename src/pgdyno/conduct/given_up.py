@@ -28,7 +28,10 @@ def find_given_up(planned: Sequence[PlannedTrial], ran: Mapping[int, int], faile
 
 
 def find_once_given_up(planned: Sequence[PlannedTrial], ran: Mapping[int, int], failed: Collection[int]) -> set[str]:
-    """Return the variants that a round went on without, be it that they were tried again later. Arguments as above."""
+    """Return the variants that a round went on without, even if they were tried again later.
+
+    The arguments are those of `find_given_up`.
+    """
     last_of_round = {of: number for number, of in sorted(ran.items())}
     return {
         name

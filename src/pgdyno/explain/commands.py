@@ -183,7 +183,7 @@ def find_home(record: StudyRecord, variant: Variant | None = None) -> str | None
 def write_disk(record: StudyRecord, variant: Variant | None = None, *, is_of_wal: bool = False) -> str:
     """Write the command that measures the disk of a load's data, or of its pg_wal: empty if that is not known to be at hand.
 
-    The disks of a given server are not pgdyno's, an emulated disk is gone, and of pg_wal the study may name no folder.
+    The disks of a given server are not pgdyno's, an emulated disk is gone, and the study may name no folder for pg_wal.
     """
     home = place_of(record.study.data, variant).wal_home if is_of_wal else find_home(record, variant)
     if record.given is not None or record.study.is_emulated or (is_of_wal and home is None):

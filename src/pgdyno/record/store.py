@@ -427,12 +427,12 @@ def _take(lock: IO[str]) -> None:
     """Lock an open file until it is closed.
 
     Raises:
-        BlockingIOError: A pgdyno holds it that writes.
+        BlockingIOError: A pgdyno that writes holds it.
     """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        # Whoever only looks, as `is_locked` does, shares it, and for a moment. With `watch` that may be at any time.
+        # One that only looks, as `is_locked` does, shares it for a moment. With `watch` that may be at any time.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(lock, fcntl.LOCK_EX)
 

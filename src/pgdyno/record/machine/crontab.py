@@ -34,7 +34,7 @@ _BEFORE = re.compile(
     r"""(?:if\s+)?(?:(?:test|cd|command\s+-v|sleep|export|set|umask|\.|source)\s(?:[^&|;'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")*"""
     r"""|\[\s[^\]]*\]\s*)(?:&&|\|\||;)\s*(?:then\s+)?"""
 )
-# What the shell puts the output of in its place, which may read or be a secret.
+# What the shell replaces by its output; it may read a secret, or be one.
 _SUBSTITUTED = re.compile(r"\$\([^()]*\)|`[^`]*`")
 _RUNS_PARTS = re.compile(r"run-parts\s+(?:-\S+\s+)*(?P<folder>/[^\s;&|)}]+)")
 
@@ -227,6 +227,6 @@ def _has_value_behind(option: str, letters: str) -> bool:
     if not letters:
         return False
     if option.startswith("--"):
-        # That of sudo has no value, as its -s has none.
+        # `--shell` has a value only where -s has one; with sudo neither has.
         return option in _LONG_WITH_VALUE and (option != "--shell" or "s" in letters)
     return re.fullmatch(rf"-[^{letters}]*[{letters}]", option) is not None
