@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -80,7 +81,10 @@ def run_until(bench: Bench, trial: str, *arguments: str, freely: int) -> str:
 
 
 def is_finished(file: Path) -> bool:
-    return file.exists() and json.loads(file.read_text())["status"] == "finished"
+    # One that failed is put aside, whether or not somebody is just about to read it.
+    with contextlib.suppress(FileNotFoundError):
+        return bool(json.loads(file.read_text())["status"] == "finished")
+    return False
 
 
 def read_derived(bench: Bench) -> tuple[dict[str, str], dict[str, Any]]:
