@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from pgdyno.flow.report import compose_report
 from pgdyno.record.running_trial import write_planned
 from pgdyno.record.store import TRIAL_FILE, open_record
 from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
+from pgdyno.report.charts.chart import LegendEntry
 from pgdyno.report.format import format_estimate, format_number
 from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import AnswersView, PointView, SweepView, view_answers
-from pgdyno.report.live.course import CourseView, TrialLine
+from pgdyno.report.live.course import ChartView, CourseView, TrialLine, TrialView
 from pgdyno.report.live.page import make_live_page
 from pgdyno.run.page_server import HOST, Updates, listen, serving
 from tests.records import copy_record, edit
@@ -272,16 +274,42 @@ COURSE = CourseView(
 
 
 @contextmanager
-def showing(browser: Browser, shown: dict[str, object]) -> Iterator[Updates]:
+def showing(browser: Browser, shown: dict[str, object], *, width: int = 1280) -> Iterator[Updates]:
     """The page in the browser, once it shows these parts."""
     page, updates, opened = make_live_page(), Updates(), listen(0)
     updates.put({name: msgspec.json.encode(part) for name, part in shown.items()})
     with serving(opened, token="t", html=page.html, policy=page.policy, updates=updates):
-        browser.view()
+        browser.view(width=width)
         browser.call("Page.navigate", url=f"http://{HOST}:{opened.getsockname()[1]}/t/")
         for name in shown:
             browser.wait_for(f"document.documentElement?.dataset.{name} !== undefined", bool)
         yield updates
+
+
+@pytest.mark.parametrize(
+    ("seconds", "width", "told"),
+    [
+        (30, 1280, ["0 s", "5 s", "10 s", "15 s", "20 s", "25 s", "30 s"]),
+        (600, 1280, ["0:00", "2:00", "4:00", "6:00", "8:00", "10:00"]),
+        (7200, 1280, ["0:00:00", "0:20:00", "0:40:00", "1:00:00", "1:20:00", "1:40:00", "2:00:00"]),
+        (7200, 375, ["0:00:00", "0:30:00", "1:00:00", "1:30:00", "2:00:00"]),
+    ],
+)
+def test_the_time_of_a_chart_is_divided_into_whole_minutes_and_hours(
+    browser: Browser, seconds: float, width: int, told: list[str]
+) -> None:
+    column: dict[str, list[float | None]] = {"t": [0.0, seconds], "tps": [1.0, 1.0]}
+    chart = ChartView(
+        kind="tps", title="Transactions per second", unit="TPS", alt="?", is_wide=True, columns=(column,), marks={},
+        legend=(LegendEntry(field="tps", label="TPS", hue="blue", is_line=True),),
+    )  # fmt: skip
+    trial = TrialView(number=1, words="w", state="running", until_s=seconds, charts=(chart,), events=())
+    with showing(browser, {"trials": [trial]}, width=width):
+        boxes = browser.evaluate(
+            "[...document.querySelectorAll('#now svg text.time')].map(one => [one.textContent, one.getBBox().x, one.getBBox().width])"
+        )
+    assert [text for text, _, _ in boxes] == told
+    assert all(x + length < later for (_, x, length), (_, later, _) in pairwise(boxes)), boxes
 
 
 def test_the_key_has_the_colours_of_the_trials(browser: Browser) -> None:

@@ -45,7 +45,20 @@ function steps(low, high, count) {
   return found;
 }
 
-const format_time = (s) => s >= 100 ? `${Math.floor(s / 60)}:${String(Math.round(s % 60)).padStart(2, "0")}` : `${s} s`;
+// Steps and words as in the charts of the report, so that a long trial is divided into whole minutes and hours.
+const TIME_STEPS_S = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400];
+
+function time_ticks(until_s) {
+  const step = TIME_STEPS_S.find((one) => until_s / one <= WIDTH / 70) ?? 86400;
+  return Array.from({ length: Math.floor(until_s / step) + 1 }, (_, at) => at * step);
+}
+
+function format_time(at_s, until_s) {
+  if (until_s < 180) return `${at_s} s`;
+  const two = (number) => String(number).padStart(2, "0");
+  const minutes = Math.floor(at_s / 60), seconds = two(at_s % 60);
+  return until_s < 3600 ? `${minutes}:${seconds}` : `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${seconds}`;
+}
 
 function draw_chart(chart, until_s) {
   const high = 150, left = 46, low = high - 20;
@@ -71,8 +84,9 @@ function draw_chart(chart, until_s) {
     svg.append(shape("line", { class: "grid", x1: left, x2: WIDTH - 4, y1: y(value), y2: y(value) }));
     svg.append(shape("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, tidy(value)));
   }
-  for (const at of steps(0, until_s, 6)) {
-    svg.append(shape("text", { x: x(at), y: high - 4, "text-anchor": at ? "middle" : "start" }, format_time(at)));
+  for (const at of time_ticks(until_s)) {
+    const anchor = !at ? "start" : x(at) > WIDTH - 24 ? "end" : "middle";
+    svg.append(shape("text", { class: "time", x: x(at), y: high - 4, "text-anchor": anchor }, format_time(at, until_s)));
   }
   const hues = { checkpoint: "amber", error: "vermilion", "level shift": "purple", unsteady: "slate" };
   for (const span of chart.marks.spans ?? []) {
