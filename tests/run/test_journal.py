@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -122,9 +123,10 @@ def test_what_others_may(journal: Journal, monkeypatch: pytest.MonkeyPatch, begi
 
 def test_one_process_at_a_time(journal: Journal) -> None:
     code = "print('begins', flush=True)\nwith journal.open() as page: print(len(page.changes), flush=True)"
-    with started_child(code, journal=journal.folder) as child:
-        assert child.stdout is not None
+    with contextlib.ExitStack() as stack:
         with journal.open() as page:
+            child = stack.enter_context(started_child(code, journal=journal.folder))
+            assert child.stdout is not None
             assert child.stdout.readline() == "begins\n"
             with pytest.raises(subprocess.TimeoutExpired):
                 child.wait(timeout=0.3)

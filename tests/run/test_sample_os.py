@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 from pgdyno.run.sample import os_sampler as sample_os
 from tests.cli.program import wait_until
+from tests.run.sampler_lines import read_lines, read_rest, read_until
 
 PROGRAM = [sys.executable, "-S", "-I", sample_os.__file__]
 BUSY = [sys.executable, "-S", "-c", "while True: pass"]
@@ -38,23 +39,8 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def finish(process: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
-    """Close its stdin, and return all its lines."""
-    out, err = process.communicate(timeout=240)
-    assert err == b""
-    return [json.loads(line) for line in out.splitlines()]
-
-
-def read_lines(process: subprocess.Popen[bytes], count: int) -> list[dict[str, Any]]:
-    assert process.stdout is not None
-    return [json.loads(process.stdout.readline()) for _ in range(count)]
-
-
-def read_until(process: subprocess.Popen[bytes], is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-    """Its lines up to the first that is waited for: on a busy machine more may come before it."""
-    lines = read_lines(process, 1)
-    while not is_last(lines[-1]):
-        assert len(lines) < 300
-        lines += read_lines(process, 1)
+    lines, said = read_rest(process)
+    assert said == ""
     return lines
 
 
@@ -222,8 +208,7 @@ def test_a_request_it_does_not_understand_is_answered_and_survived() -> None:
     process.stdin.write(b"load=me\n")
     process.stdin.flush()
     read_lines(process, 4)
-    _, err = process.communicate(timeout=240)
-    assert err.decode() == "not LABEL=PID: 'load=me'\n"
+    assert read_rest(process)[1] == "not LABEL=PID: 'load=me'\n"
     assert process.returncode == 0
 
 
@@ -233,11 +218,7 @@ def test_a_signal_ends_it_with_a_last_line(number: signal.Signals) -> None:
     read_lines(process, 2)
     process.send_signal(number)
     assert process.wait(timeout=240) == 0
-    assert json.loads(finish_output(process)[-1])["end"] == f"signal {number.value}"
-
-
-def finish_output(process: subprocess.Popen[bytes]) -> list[bytes]:
-    return process.communicate()[0].splitlines()
+    assert read_rest(process)[0][-1]["end"] == f"signal {number.value}"
 
 
 def test_it_ends_when_its_parent_dies(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -15,6 +15,7 @@ from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
+from tests.run.sampler_lines import read_lines, read_rest, read_until
 
 pytestmark = pytest.mark.cluster
 SAMPLER = "pgdyno.run.sample.server_sampler"
@@ -36,25 +37,11 @@ def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def read_lines(process: subprocess.Popen[bytes], count: int) -> list[dict[str, Any]]:
-    assert process.stdout is not None
-    return [json.loads(process.stdout.readline()) for _ in range(count)]
-
-
-def read_until(process: subprocess.Popen[bytes], is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-    """Its lines up to the first that is waited for: on a busy machine more may come before it."""
-    lines = read_lines(process, 1)
-    while not is_last(lines[-1]):
-        assert len(lines) < 100
-        lines += read_lines(process, 1)
-    return lines
-
-
 def finish(process: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
     process.terminate()
-    out, err = process.communicate(timeout=240)
-    assert err == b""
-    return [json.loads(line) for line in out.splitlines()]
+    lines, said = read_rest(process)
+    assert said == ""
+    return lines
 
 
 def connect_watched(cluster: Cluster) -> psycopg.Connection[dict[str, Any]]:
@@ -157,10 +144,9 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
         process = start(cluster, "--interval", "0.3", "--looks", "3")
         read_lines(process, 3)
         cluster.kill()
-        out, err = process.communicate(timeout=240)
-    last = json.loads(out.splitlines()[-1])
-    assert last["end"].startswith("failed: ")
-    assert err == b""
+        lines, said = read_rest(process)
+    assert lines[-1]["end"].startswith("failed: ")
+    assert said == ""
     assert process.returncode == 1
 
 
