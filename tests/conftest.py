@@ -15,11 +15,15 @@ import pytest
 
 from tests.examples import TIMES
 from tests.hosts import Sshd, running_sshd
+from tests.pauses import PausePlugin
 from tests.shared import open_shared_folder, spread_folders
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+    parser.addoption(
+        "--pauses", type=int, metavar="SEED", help="pause tests at random places, to find what may fail by chance"
+    )
 
 
 @pytest.fixture
@@ -76,6 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     # As many workers as fit the CPUs are at work already: more threads would only wait for each other, and spin meanwhile.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if (seed := config.getoption("--pauses")) is not None:
+        config.pluginmanager.register(PausePlugin(seed))
     if _is_ci() and (config.option.markexpr or config.option.keyword or config.option.deselect):
         raise pytest.UsageError("CI may not leave out tests")
 

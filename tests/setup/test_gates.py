@@ -158,7 +158,7 @@ def test_ci_never_skips_the_tests_on_a_real_server(
 ) -> None:
     shutil.copy(TREE / "tests" / "conftest.py", tmp_path)
     (tmp_path / "tests").mkdir()
-    for needed in ("__init__.py", "examples.py", "hosts.py", "ports.py", "shared.py"):
+    for needed in ("__init__.py", "examples.py", "hosts.py", "pauses.py", "ports.py", "shared.py"):
         shutil.copy(TREE / "tests" / needed, tmp_path / "tests")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cluster\n")
     (tmp_path / "test_it.py").write_text(CLUSTER_TEST.format(body))
