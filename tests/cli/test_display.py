@@ -15,7 +15,6 @@ from pgdyno.cli.terminal.trend import Trend, draw_sparkline
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.live_page import PageRequest
 from pgdyno.spec.read import make_study
 from pgdyno.spec.variant import VariantSpec
@@ -34,9 +33,11 @@ def show(plan: Plan, *, width: int, is_terminal: bool) -> list[str]:
     display = Display()
     display.console = Console(file=out, width=width, force_terminal=is_terminal, no_color=True, legacy_windows=False)
     display.show_plan(plan, record_dir="pgdyno-records/20261121-093000-bench", remaining_s=700.0)
-    # Without a bar, which `begin_step` would draw.
-    display._title, display._began_s = "load scale 20", monotonic_s()
-    display.end_step("loaded in 4.1 s, of which the most was spent in generating rows on the client's side")
+    # Without a bar, which `begin_step` would draw, and at once.
+    display._title, display._began_s = "load scale 20", 100.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pgdyno.cli.terminal.display.monotonic_s", lambda: 104.1)
+        display.end_step("loaded in 4.1 s, of which the most was spent in generating rows on the client's side")
     text = out.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
     return text.splitlines()
 

@@ -15,7 +15,8 @@ from pgdyno.record.pgbench.output import parse_summary
 from pgdyno.record.samples.pings import PINGS_FILE, read_pings
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.pooler_console import CONSOLE
-from pgdyno.run.sample.samplers import SERVER, Samplers
+from pgdyno.run.sample.samplers import SERVER, SamplerGap, Samplers
+from tests.cli.experiments import LATE
 from tests.rows import check_rows
 from tests.run.test_privileges import pooling
 from tests.tools.delay_proxy import delaying, read_held
@@ -48,6 +49,11 @@ def wait_for_lines(folder: Path, count: int) -> None:
         time.sleep(0.02)
 
 
+def list_gaps(samplers: Samplers) -> list[SamplerGap]:
+    """Without those of samples that came late, as they do on a busy machine."""
+    return [gap for gap in samplers.gaps if gap.reason != LATE]
+
+
 def test_a_ping_takes_at_least_as_long_as_the_way(cluster: Cluster, tmp_path: Path) -> None:
     output = tmp_path / "held"
     began_s = time.monotonic()
@@ -56,7 +62,7 @@ def test_a_ping_takes_at_least_as_long_as_the_way(cluster: Cluster, tmp_path: Pa
         # Its transactions do not count for the database whose counters are read.
         asked = "SELECT DISTINCT datname FROM pg_stat_activity WHERE application_name = 'pgdyno-ping'"
         assert cluster.sql(asked) == "postgres"
-    assert samplers.gaps == ()
+    assert list_gaps(samplers) == []
     pings = read_pings(tmp_path)
     assert len(pings.round_trip_s) >= 7
     assert pings.round_trip_s.min() >= CLOCKS * 2 * DELAY_S
@@ -81,7 +87,7 @@ def test_a_ping_goes_through_the_pooler_that_the_load_goes_through(cluster: Clus
 def test_a_ping_that_cannot_run_is_a_gap_with_the_reason(cluster: Cluster, tmp_path: Path) -> None:
     with ping(tmp_path, 1) as samplers:
         pass
-    (gap,) = samplers.gaps
+    (gap,) = list_gaps(samplers)
     assert gap.source == "ping"
     assert "Connection refused" in gap.reason
     assert len(read_pings(tmp_path).began_s) == 0
@@ -91,7 +97,7 @@ def test_a_ping_that_cannot_run_is_a_gap_with_the_reason(cluster: Cluster, tmp_p
         cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgdyno-ping'")
         # It sees its end when it pings next; what is left of it is the samplers' to take.
         os.waitid(os.P_PID, samplers.pids["ping"], os.WEXITED | os.WNOWAIT)
-    (gap,) = samplers.gaps
+    (gap,) = list_gaps(samplers)
     # libpq says one or the other, as the server's words or its end come first.
     assert re.search("terminating connection|server closed the connection", gap.reason)
     assert len(read_pings(tmp_path / "ended").began_s) >= 1

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +17,7 @@ from pgdyno.facts.views import server_counters
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from tests.cli.program import wait_until
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
 from tests.run.sampler_lines import read_lines, read_rest, read_until
 
@@ -148,6 +152,34 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
     assert lines[-1]["end"].startswith("failed: ")
     assert said == ""
     assert process.returncode == 1
+
+
+WAIT = """
+import signal, time
+from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop
+
+signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+until_s = time.monotonic() + 2
+print(until_s, flush=True)
+print(await_stop(until_s), flush=True)
+print(await_stop(until_s + 10_000))
+"""
+
+
+def test_one_that_was_halted_for_longer_than_it_waits_goes_on() -> None:
+    """As by `docker pause`: Python takes that for a signal."""
+    with subprocess.Popen([sys.executable, "-c", WAIT], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        until_s, stat = float(child.stdout.readline()), Path(f"/proc/{child.pid}/stat")
+        # Then it sleeps, and has no other reason to.
+        assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
+        child.send_signal(signal.SIGSTOP)
+        while time.monotonic() < until_s + 0.1:
+            time.sleep(0.1)
+        child.send_signal(signal.SIGCONT)
+        said = child.stdout.readline()
+        child.terminate()
+        assert (said, child.stdout.readline()) == ("None\n", f"{signal.SIGTERM.value}\n")
 
 
 def test_no_server_is_its_only_word(cluster: Cluster) -> None:

@@ -21,7 +21,7 @@ import psycopg
 from pgdyno.errors import PgdynoError
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.sample.lines import STOP_SIGNALS, write_line
+from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop, write_line
 
 FORMAT_VERSION = 1
 APPLICATION_NAME = "pgdyno-ping"
@@ -49,7 +49,7 @@ def main() -> None:
 def _ping(connection: sql.Connection) -> None:
     parent = os.getppid()
     due_s = time.monotonic()
-    while os.getppid() == parent and not signal.sigtimedwait(STOP_SIGNALS, max(0.0, due_s - time.monotonic())):
+    while os.getppid() == parent and not await_stop(due_s):
         began_s = time.monotonic()
         # A cursor of psycopg takes longer than a near server.
         result = connection.pgconn.exec_(STATEMENT.encode())

@@ -18,7 +18,7 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.samples.pooler import FORMAT_VERSION
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.pooler_console import Console, open_console
-from pgdyno.run.sample.lines import STOP_SIGNALS, write_line
+from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop, write_line
 
 # Some poolers send their counters as decimals.
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
@@ -50,12 +50,12 @@ def _watch(console: Console, *, database: str, interval_s: float) -> str:
     parent = os.getppid()
     due_s = time.monotonic()
     while os.getppid() == parent:
-        stop = signal.sigtimedwait(STOP_SIGNALS, max(0.0, due_s - time.monotonic()))
+        stop = await_stop(due_s)
         began_s = time.monotonic()
         rows = {what: _select(console.show(what.upper()), database) for what in ("stats", "pools")}
         write_line({"t": began_s, **rows}, _ENCODER)
         if stop is not None:
-            return f"signal {stop.si_signo}"
+            return f"signal {stop}"
         # What was missed is not made up for.
         due_s = max(due_s + interval_s, time.monotonic())
     return "parent gone"

@@ -17,7 +17,7 @@ from psycopg.pq.abc import PGconn
 
 from pgdyno.record.failover import PROBE_PERIOD_S
 from pgdyno.run.postgres import sql
-from pgdyno.run.sample.lines import STOP_SIGNALS, write_line
+from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop, write_line
 
 FORMAT_VERSION = 1
 
@@ -36,7 +36,7 @@ def _probe(conninfo: bytes) -> None:
     parent, number = os.getppid(), 0
     session: PGconn | None = None
     due_s = time.monotonic()
-    while os.getppid() == parent and not signal.sigtimedwait(STOP_SIGNALS, max(0.0, due_s - time.monotonic())):
+    while os.getppid() == parent and not await_stop(due_s):
         number += 1
         began_s = time.monotonic()
         # libpq itself goes through the list, as it does for any client.

@@ -32,7 +32,7 @@ from pgdyno.facts.readable_counters import without_refused
 from pgdyno.facts.views import IO_DIMENSIONS, STANDBY_DIMENSIONS, TIMING_SETTINGS, standby_columns
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.sample.lines import STOP_SIGNALS, write_line
+from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop, write_line
 
 FORMAT_VERSION = 1
 APPLICATION_NAME = "pgdyno-sampler"
@@ -171,12 +171,12 @@ def watch(reader: SummedReader, *, interval_s: float, looks: int) -> str:
     observed = 0
     next_line_s = due_s = time.monotonic()
     while os.getppid() == parent:
-        stop = signal.sigtimedwait(STOP_SIGNALS, max(0.0, due_s - time.monotonic()))
+        stop = await_stop(due_s)
         if stop is not None:
             # The last sample is left out if its interval would be too short to give rates.
             if next_line_s - time.monotonic() < interval_s / 2:
                 write_line(_sample(reader, waits, observed))
-            return f"signal {stop.si_signo}"
+            return f"signal {stop}"
         look: Counter[WaitKey] = Counter()
         reader.observe_waits(look)
         waits.update(look)
