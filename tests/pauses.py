@@ -22,9 +22,9 @@ import pytest
 
 _LENGTHS_S = (0.05, 0.3, 1.0, 3.0)
 _MOST = 6
-# A loop that waits for something makes the same call over and over: what comes once, after it, is paused more often.
+# Before the first time that a place calls, and before each later time, which comes often in loops that wait.
 _CHANCE, _CHANCE_AGAIN = 0.2, 0.003
-# Instructions before which two things have been looked at, one after the other; Python 3.12 has no PRECALL any more.
+# Instructions that call something. Python 3.12 has no PRECALL any more.
 _CALLS = {"PRECALL" if "PRECALL" in dis.opmap else "CALL", "CALL_KW", "CALL_FUNCTION_EX", "BEFORE_WITH"}
 _CODES = {dis.opmap[name] for name in _CALLS if name in dis.opmap}
 # Elsewhere no test has another process beside it.
@@ -43,7 +43,7 @@ class Pauser:
             folder: Only code of files below it is paused.
             seed: What decides where, and for how long.
             most: Pauses in all.
-            lengths_s: Lengths, each of which is drawn as often; half as long at least.
+            lengths_s: Lengths, one of which is drawn and shortened by up to half.
         """
         self.told: list[str] = []
         self._prefix = f"{folder}/"
@@ -57,26 +57,32 @@ class Pauser:
 
     @contextmanager
     def pausing(self) -> Iterator[None]:
+        before, before_in_threads = sys.gettrace(), threading.gettrace()
+        # Python 3.12 tells no instruction until a frame has asked for them.
+        sys._getframe().f_trace_opcodes = True
         threading.settrace(self._trace_call)
         sys.settrace(self._trace_call)
         try:
             yield
         finally:
-            sys.settrace(None)
-            threading.settrace(None)
-            # A thread that goes on is left alone.
-            self._left = 0
+            sys.settrace(before)
+            threading.settrace(before_in_threads)
+            with self._lock:
+                # A thread that goes on is left alone.
+                self._left = 0
 
     def _trace_call(self, frame: FrameType, event: str, _: Any) -> Any:
         file = frame.f_code.co_filename
-        if event != "call" or not self._left or not file.startswith(self._prefix) or file == __file__:
+        if event != "call" or self._left <= 0 or not file.startswith(self._prefix) or file == __file__:
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        frame.f_trace_opcodes = True
         return self._trace_instruction
 
     def _trace_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
         code = frame.f_code
-        if event == "opcode" and self._left and code.co_code[frame.f_lasti] in _CODES:
+        # Python 3.13 forgets what is asked for while a call is told.
+        frame.f_trace_opcodes = True
+        if event == "opcode" and self._left > 0 and code.co_code[frame.f_lasti] in _CODES:
             place = (code.co_filename, code.co_firstlineno, frame.f_lasti)
             with self._lock:
                 length_s = self._draw(place)
@@ -89,7 +95,7 @@ class Pauser:
 
     def _draw(self, place: tuple[str, int, int]) -> float | None:
         self._seen[place] += 1
-        if self._random.random() >= (_CHANCE if self._seen[place] == 1 else _CHANCE_AGAIN):
+        if self._left <= 0 or self._random.random() >= (_CHANCE if self._seen[place] == 1 else _CHANCE_AGAIN):
             return None
         return self._random.choice(self._lengths_s) * self._random.uniform(0.5, 1.0)
 
@@ -104,6 +110,7 @@ class PausePlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._told = []
         if item.path.parent.name not in _ROOMS and not item.get_closest_marker("cluster"):
             return (yield)
         pauser = Pauser(Path(__file__).parent, seed=f"{self._seed} {item.nodeid}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -25,12 +26,17 @@ def read_until(process: subprocess.Popen[bytes], is_last: Callable[[dict[str, An
 def read_rest(process: subprocess.Popen[bytes]) -> tuple[list[dict[str, Any]], str]:
     """Close its stdin and wait for its end: the lines that nobody has read yet, and what it said on stderr.
 
-    `communicate()` would lose lines that came together with one that was read before, and are in the buffer since.
+    A read of one line takes all that is there into the buffer, which `communicate()` passes over.
     """
     assert process.stdout is not None
     assert process.stderr is not None
-    # Leaving closes what is still open, and waits.
-    with process:
-        if process.stdin is not None:
-            process.stdin.close()
-        return [json.loads(line) for line in process.stdout], process.stderr.read().decode()
+    # One that does not end would be waited for without end.
+    too_late = threading.Timer(600, process.kill)
+    too_late.start()
+    try:
+        with process:
+            if process.stdin is not None:
+                process.stdin.close()
+            return [json.loads(line) for line in process.stdout], process.stderr.read().decode()
+    finally:
+        too_late.cancel()

@@ -17,6 +17,7 @@ from pgdyno.facts.views import server_counters
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.sample import lines
 from tests.cli.program import wait_until
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
 from tests.run.sampler_lines import read_lines, read_rest, read_until
@@ -155,31 +156,57 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
 
 
 WAIT = """
-import signal, time
-from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop
+import signal, sys, time
+from pgdyno.run.sample.lines import STOP_SIGNALS, HaltedError, await_stop
 
 signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 until_s = time.monotonic() + 2
 print(until_s, flush=True)
-print(await_stop(until_s), flush=True)
-print(await_stop(until_s + 10_000))
+try:
+    print(await_stop(until_s, may_halt=sys.argv[1] == "may"), flush=True)
+except HaltedError:
+    print("halted", flush=True)
+print(await_stop(until_s + 600))
 """
 
 
-def test_one_that_was_halted_for_longer_than_it_waits_goes_on() -> None:
-    """As by `docker pause`: Python takes that for a signal."""
-    with subprocess.Popen([sys.executable, "-c", WAIT], stdout=subprocess.PIPE, text=True) as child:
+@pytest.mark.parametrize(("word", "said"), [("may", "None\n"), ("may not", "halted\n")])
+def test_one_that_was_halted_for_longer_than_it_waits_is_not_ended_by_that(word: str, said: str) -> None:
+    """As by `docker pause`, after which sigtimedwait() of Python returns a signal that never came."""
+    with subprocess.Popen([sys.executable, "-c", WAIT, word], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         until_s, stat = float(child.stdout.readline()), Path(f"/proc/{child.pid}/stat")
         # Then it sleeps, and has no other reason to.
         assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
         child.send_signal(signal.SIGSTOP)
+        was_waiting = time.monotonic() < until_s
         while time.monotonic() < until_s + 0.1:
             time.sleep(0.1)
         child.send_signal(signal.SIGCONT)
-        said = child.stdout.readline()
+        heard = child.stdout.readline()
         child.terminate()
-        assert (said, child.stdout.readline()) == ("None\n", f"{signal.SIGTERM.value}\n")
+        assert (heard, child.stdout.readline()) == (said if was_waiting else "None\n", f"{signal.SIGTERM.value}\n")
+
+
+def test_a_prober_that_was_halted_says_so(tmp_path: Path) -> None:
+    """It would tell the halt as a time without service."""
+    argv, written = helper_argv("pgdyno.run.sample.prober", "--conninfo", "host=/nowhere dbname=none"), tmp_path / "out"
+    with written.open("wb") as out, subprocess.Popen(argv, stdout=out, stderr=subprocess.PIPE, text=True) as prober:
+        assert prober.stderr is not None
+        assert wait_until(lambda: written.read_bytes().count(b"\n") >= 3 or prober.poll() is not None)
+        # Nearly all of its time it waits for the next write.
+        while prober.poll() is None:
+            prober.send_signal(signal.SIGSTOP)
+            time.sleep(0.05)
+            prober.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+        said = prober.stderr.read()
+    assert (prober.returncode, said) == (1, "it was halted, and cannot tell for how long no write was taken\n")
+
+
+def test_only_what_knows_of_halts_waits_for_signals() -> None:
+    package = Path(lines.__file__).parents[2]
+    assert [path.name for path in package.rglob("*.py") if "sigtimedwait(" in path.read_text()] == ["lines.py"]
 
 
 def test_no_server_is_its_only_word(cluster: Cluster) -> None:

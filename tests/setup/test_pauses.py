@@ -24,7 +24,7 @@ def read():
 
 
 def look(folder: Path, monkeypatch: pytest.MonkeyPatch, *, seed: int) -> tuple[str, list[str]]:
-    """What a test that looks and then reads finds, where another takes it whenever the test is paused; and the pauses."""
+    """Run code that looks and then reads, while each pause takes away what it saw; return what it found, and its pauses."""
     (folder / "race.py").write_text(RACE)
     space = runpy.run_path(str(folder / "race.py"))
     monkeypatch.setattr("time.sleep", lambda _: space["held"].clear())

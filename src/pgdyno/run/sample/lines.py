@@ -12,15 +12,27 @@ STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _ENCODER = msgspec.json.Encoder()
 
 
-def await_stop(until_s: float) -> int | None:
+class HaltedError(Exception):
+    """This program was halted until after the moment that it waited for."""
+
+
+def await_stop(until_s: float, *, may_halt: bool = True) -> int | None:
     """Wait until a moment of the monotonic clock, and return the signal that is to end this program if one comes before.
 
     Block `STOP_SIGNALS` first.
+
+    Raises:
+        HaltedError: This program was halted, as by SIGSTOP or `docker pause`, until after that moment, and `may_halt` is
+            false.
     """
     told = signal.sigtimedwait(STOP_SIGNALS, max(0.0, until_s - time.monotonic()))
-    # Where this program was halted until after that moment, as by SIGSTOP or `docker pause`, Python returns whatever lay in
-    # memory. Source: Modules/signalmodule.c, signal_sigtimedwait_impl(), which leaves its loop after EINTR; 3.10 to 3.13 tried.
-    return told.si_signo if told is not None and told.si_signo in STOP_SIGNALS else None
+    if told is None or told.si_signo in STOP_SIGNALS:
+        return None if told is None else told.si_signo
+    # After a halt, Python returns a signal that never came, of whatever lay in memory: Python 3.10 to 3.13 do. Source:
+    # Modules/signalmodule.c, signal_sigtimedwait_impl(), which leaves its loop after EINTR once the time is over.
+    if not may_halt:
+        raise HaltedError
+    return None
 
 
 def write_line(line: object, encoder: msgspec.json.Encoder = _ENCODER) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 import time
 
 from psycopg import pq
@@ -17,7 +18,7 @@ from psycopg.pq.abc import PGconn
 
 from pgdyno.record.failover import PROBE_PERIOD_S
 from pgdyno.run.postgres import sql
-from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop, write_line
+from pgdyno.run.sample.lines import STOP_SIGNALS, HaltedError, await_stop, write_line
 
 FORMAT_VERSION = 1
 
@@ -29,14 +30,17 @@ def main() -> None:
     conninfo = parser.parse_args().conninfo.encode()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     write_line({"format": FORMAT_VERSION, "kind": "probe", "period_s": PROBE_PERIOD_S})
-    _probe(conninfo)
+    try:
+        _probe(conninfo)
+    except HaltedError:
+        sys.exit("it was halted, and cannot tell for how long no write was taken")
 
 
 def _probe(conninfo: bytes) -> None:
     parent, number = os.getppid(), 0
     session: PGconn | None = None
     due_s = time.monotonic()
-    while os.getppid() == parent and not await_stop(due_s):
+    while os.getppid() == parent and not await_stop(due_s, may_halt=False):
         number += 1
         began_s = time.monotonic()
         # libpq itself goes through the list, as it does for any client.

@@ -49,7 +49,7 @@ function steps(low, high, count) {
 const TIME_STEPS_S = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400];
 
 function time_ticks(until_s) {
-  const step = TIME_STEPS_S.find((one) => until_s / one <= WIDTH / 70) ?? 86400;
+  const step = TIME_STEPS_S.find((one) => until_s / one <= WIDTH / 85) ?? 86400;
   return Array.from({ length: Math.floor(until_s / step) + 1 }, (_, at) => at * step);
 }
 
