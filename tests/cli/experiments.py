@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,12 @@ def count_slices(record: Path, trial: str = "0001") -> int:
 
 
 def finished_trials(record: Path) -> list[dict[str, Any]]:
-    paths = sorted(record.glob("trials/[0-9][0-9][0-9][0-9]/trial.json"))
-    return [trial for path in paths if (trial := json.loads(path.read_text()))["status"] == "finished"]
+    found = []
+    for path in sorted(record.glob("trials/[0-9][0-9][0-9][0-9]/trial.json")):
+        # One that failed is put aside, whether or not somebody is just about to read it.
+        with contextlib.suppress(FileNotFoundError):
+            found.append(json.loads(path.read_text()))
+    return [trial for trial in found if trial["status"] == "finished"]
 
 
 LATE = "came too late for its samples"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.experiments import THINKING
+from tests.cli.experiments import THINKING, finished_trials
 from tests.cli.program import Bench, wait_until
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
@@ -61,10 +60,13 @@ ASKED = (
 )
 
 
-def run_until(bench: Bench, trial: str, *arguments: str, freely: int) -> str:
-    """Run until a trial is finished, on a kernel that makes all pages only the first times; return what was said."""
+def run_until(bench: Bench, record: str, number: int, *arguments: str, freely: int) -> str:
+    """Run until a trial of a record is finished, on a kernel that makes all pages only the first times; return what was said."""
     (bench.folder / "thinking.sql").write_text(THINKING)
-    file = bench.folder / "out" / trial / "trial.json"
+
+    def is_finished() -> bool:
+        return any(one["planned"]["number"] == number for one in finished_trials(bench.folder / record))
+
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(freely), *bench.words(*arguments)],
         cwd=bench.folder,
@@ -73,18 +75,11 @@ def run_until(bench: Bench, trial: str, *arguments: str, freely: int) -> str:
         env={**os.environ, "COLUMNS": "400", "PYTHONPATH": str(Path(__file__).parents[2])},
         text=True,
     ) as process:
-        assert wait_until(lambda: process.poll() is not None or is_finished(file), seconds=600)
+        assert wait_until(lambda: process.poll() is not None or is_finished(), seconds=600)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130, stderr
     return stderr
-
-
-def is_finished(file: Path) -> bool:
-    # One that failed is put aside, whether or not somebody is just about to read it.
-    with contextlib.suppress(FileNotFoundError):
-        return bool(json.loads(file.read_text())["status"] == "finished")
-    return False
 
 
 def read_derived(bench: Bench) -> tuple[dict[str, str], dict[str, Any]]:
@@ -99,7 +94,7 @@ def read_derived(bench: Bench) -> tuple[dict[str, str], dict[str, Any]]:
 def test_derived_huge_pages_give_way(bench: Bench, freely: int, failed: int) -> None:
     with machine_settings("vm.nr_hugepages"):
         before = read_sysctl("vm.nr_hugepages")
-        said = run_until(bench, "trials/0002", "bench", *ASKED, "--out", "out", freely=freely)
+        said = run_until(bench, "out", 2, "bench", *ASKED, "--out", "out", freely=freely)
         assert read_sysctl("vm.nr_hugepages") == before
     sysctls, pool = read_derived(bench)
     assert f"the kernel made only 20 of {pool['value']} huge pages, so vm.nr_hugepages stays as it is" in said
@@ -113,19 +108,18 @@ def test_derived_huge_pages_give_way(bench: Bench, freely: int, failed: int) -> 
 def test_rounds_with_huge_pages_are_followed_by_none_without(bench: Bench) -> None:
     with machine_settings("vm.nr_hugepages"):
         # When they are derived and tried, for the trial that is only observed, and in the first round.
-        said = run_until(bench, "clients/trials/0001", "bench", *ASKED, "--out", "out", freely=4)
+        said = run_until(bench, "out/clients", 1, "bench", *ASKED, "--out", "out", freely=4)
     sysctls, pool = read_derived(bench)
     assert f"the comparison ends early: the kernel made only 20 of {pool['value']} huge pages" in said
     assert sysctls["vm.nr_hugepages"] == pool["value"]
     assert pool["left_out"] is None
     assert list_finished_rounds(bench) == {0, 1}
     with machine_settings("vm.nr_hugepages"):
-        run_until(bench, "trials/0008", "resume", "out", freely=1000)
+        run_until(bench, "out", 8, "resume", "out", freely=1000)
     assert list_finished_rounds(bench) >= {0, 1, 2}
     assert read_derived(bench) == (sysctls, pool)
 
 
 def list_finished_rounds(bench: Bench) -> set[int]:
     """The rounds of the comparison that have finished trials; 0 is what is only observed."""
-    trials = [json.loads(file.read_text()) for file in (bench.folder / "out" / "trials").glob("????/trial.json")]
-    return {one["planned"]["round"] for one in trials if one["status"] == "finished"}
+    return {one["planned"]["round"] for one in finished_trials(bench.folder / "out")}
