@@ -80,7 +80,8 @@ def run(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_machine_of_a_given_server_is_in_its_record(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
     dsn = f"postgresql://bench@{LOOPBACK}:{PORT}/postgres"
-    done = run(bench, "bench", "--dsn", dsn, "--server-host", "db1", *SHORT)
+    # Long enough for samples of the backends, although a busy machine tells the far sampler late which they are.
+    done = run(bench, "bench", "--dsn", dsn, "--server-host", "db1", *SHORT, "--duration", "12s")
     assert done.returncode == 0, done.stderr
     assert "watched by ssh" in done.stderr
     record = open_record(bench.record).read_record()
@@ -105,8 +106,7 @@ def test_the_machine_of_a_given_server_is_in_its_record(cluster: Cluster, bench:
     assert busy_threads(data.os)
     assert abs(data.server_clock.offset_s) <= data.server_clock.uncertainty_s
     running_count, _ = backends_on_cpu(data.os)
-    # On a busy machine it may be told too late to have values of a load of three seconds.
-    assert running_count.absent is None
+    assert data.mean_within_load(running_count) is not None
     report = json.loads((bench.record / "report.json").read_text())
     shares = report["workloads"][0]["trials"][0]["shares"]
     assert 0.0 < shares["cpu_busy_ratio"] <= 1.0
