@@ -32,19 +32,18 @@ _ROOMS = {"cli", "facts", "flow", "run", "setup"}
 
 
 class Pauser:
-    """Pauses code in files of a folder, in all threads."""
+    """Pauses code in all threads, at places that it tells.
+
+    Args:
+        folder: Only code of files below it is paused.
+        seed: Decides where, and for how long.
+        most: The most pauses in all.
+        lengths_s: Lengths, one of which is drawn and shortened by up to half.
+    """
 
     def __init__(
         self, folder: Path, *, seed: str, most: int = _MOST, lengths_s: tuple[float, ...] = _LENGTHS_S
     ) -> None:
-        """Decide nothing yet.
-
-        Args:
-            folder: Only code of files below it is paused.
-            seed: What decides where, and for how long.
-            most: Pauses in all.
-            lengths_s: Lengths, one of which is drawn and shortened by up to half.
-        """
         self.told: list[str] = []
         self._prefix = f"{folder}/"
         # A test may put another in its place.
@@ -57,6 +56,7 @@ class Pauser:
 
     @contextmanager
     def pausing(self) -> Iterator[None]:
+        """Pause what runs in the `with` block, and what it starts in threads."""
         before, before_in_threads = sys.gettrace(), threading.gettrace()
         # Python 3.12 tells no instruction until a frame has asked for them.
         sys._getframe().f_trace_opcodes = True
@@ -75,12 +75,11 @@ class Pauser:
         file = frame.f_code.co_filename
         if event != "call" or self._left <= 0 or not file.startswith(self._prefix) or file == __file__:
             return None
-        frame.f_trace_opcodes = True
         return self._trace_instruction
 
     def _trace_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
         code = frame.f_code
-        # Python 3.13 forgets what is asked for while a call is told.
+        # Asked for here, before the first instruction of each line: Python 3.13 forgets what is asked for as a call is told.
         frame.f_trace_opcodes = True
         if event == "opcode" and self._left > 0 and code.co_code[frame.f_lasti] in _CODES:
             place = (code.co_filename, code.co_firstlineno, frame.f_lasti)
@@ -104,7 +103,6 @@ class PausePlugin:
     """Pauses each test that may have another process beside it, and tells where below its failure."""
 
     def __init__(self, seed: int) -> None:
-        """Remember what decides where."""
         self._seed = seed
         self._told: list[str] = []
 

@@ -50,7 +50,7 @@ def wait_for_lines(folder: Path, count: int) -> None:
 
 
 def list_gaps(samplers: Samplers) -> list[SamplerGap]:
-    """Without those of samples that came late, as they do on a busy machine."""
+    """Leave out those of samples that came late, as they do on a busy machine."""
     return [gap for gap in samplers.gaps if gap.reason != LATE]
 
 

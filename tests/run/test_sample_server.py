@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
+import pgdyno
 from pgdyno.facts.views import server_counters
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.sample import lines
 from tests.cli.program import wait_until
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
 from tests.run.sampler_lines import read_lines, read_rest, read_until
@@ -205,7 +205,7 @@ def test_a_prober_that_was_halted_says_so(tmp_path: Path) -> None:
 
 
 def test_only_what_knows_of_halts_waits_for_signals() -> None:
-    package = Path(lines.__file__).parents[2]
+    package = Path(pgdyno.__file__).parent
     assert [path.name for path in package.rglob("*.py") if "sigtimedwait(" in path.read_text()] == ["lines.py"]
 
 

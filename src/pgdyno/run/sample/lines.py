@@ -17,18 +17,24 @@ class HaltedError(Exception):
 
 
 def await_stop(until_s: float, *, may_halt: bool = True) -> int | None:
-    """Wait until a moment of the monotonic clock, and return the signal that is to end this program if one comes before.
+    """Wait until a moment of the monotonic clock, or until a signal comes that is to end this program, and return its number.
 
     Block `STOP_SIGNALS` first.
 
+    Args:
+        until_s: The moment.
+        may_halt: Whether to go on after this program was halted until after that moment, as by SIGSTOP or `docker pause`.
+
+    Returns:
+        None if no signal came.
+
     Raises:
-        HaltedError: This program was halted, as by SIGSTOP or `docker pause`, until after that moment, and `may_halt` is
-            false.
+        HaltedError: It was halted so, and may not be.
     """
     told = signal.sigtimedwait(STOP_SIGNALS, max(0.0, until_s - time.monotonic()))
     if told is None or told.si_signo in STOP_SIGNALS:
         return None if told is None else told.si_signo
-    # After a halt, Python returns a signal that never came, of whatever lay in memory: Python 3.10 to 3.13 do. Source:
+    # After a halt, Python 3.10 to 3.13 return a signal that never came, made of whatever lay in memory. Source:
     # Modules/signalmodule.c, signal_sigtimedwait_impl(), which leaves its loop after EINTR once the time is over.
     if not may_halt:
         raise HaltedError
