@@ -21,7 +21,7 @@ from pgdyno.analyse.sweep.scaling import list_open_clients
 from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.conduct.given_up import find_given_up, find_once_given_up
+from pgdyno.conduct.earlier_run import EarlierRun, find_given_up, find_once_given_up
 from pgdyno.conduct.progress_line import describe_progress
 from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, is_client_sweep
 from pgdyno.plan.parts import find_least_rounds
@@ -57,11 +57,7 @@ class SequentialComparison:
         self._final_looks = dict(record.final_looks or {})
         self._ran: dict[str, dict[int, int]] = {}  # by workload, the round of each finished trial
         self._wanted: dict[str, tuple[str, ...]] = {}  # by workload, what its latest round began with
-        self._before: dict[str, int] = {}  # by workload, the last round that began before this run of pgdyno
-        # By workload, the variants that were given up before this run.
-        self._tried_again: dict[str, set[str]] = {}
-        self._once_given_up: dict[str, set[str]] = {}  # by workload, those and what was tried again in an earlier run
-        self._cut: frozenset[str] = frozenset()  # workloads whose last round before this run was interrupted
+        self._earlier = dict.fromkeys(names, EarlierRun())  # by workload
         self._undecided: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
         self._review()
 
@@ -71,19 +67,8 @@ class SequentialComparison:
         for trial in trials:
             if trial.status is TrialStatus.FINISHED:
                 self.take(read_trial_data(store.trial_dir(trial.planned.number), trial))
-        self._before = {workload: max(of.values()) for workload, of in self._ran.items()}
         failed = {trial.planned.number for trial in trials if trial.status is TrialStatus.FAILED}
-        for workload, ran in self._ran.items():
-            if self._experiment.design is DesignKind.SWITCHBACK:
-                undecided, blocks = {*self._undecided[workload]}, self._blocks[workload]
-                given_up = undecided.difference(*(one.values.keys() for one in blocks if one.trial == max(ran)))
-                once = {name for name in undecided if any(name not in one.values for one in blocks)}
-            else:
-                planned = [one for one in self._record.plan.trials if one.workload == workload and not one.is_observed]
-                given_up, once = (find(planned, ran, failed) for find in (find_given_up, find_once_given_up))
-            self._tried_again[workload] = given_up & {*self._undecided[workload]}
-            self._once_given_up[workload] = once | self._tried_again[workload]
-        self._cut = frozenset(filter(self._was_cut, self._ran))
+        self._earlier |= {workload: self._look_back(workload, failed) for workload in self._ran}
         self._review()
 
     def take(self, data: TrialData) -> None:
@@ -134,7 +119,9 @@ class SequentialComparison:
 
     def list_lacking(self) -> list[str]:
         """List the undecided workloads that lack a round for a verdict because the last one was interrupted."""
-        return [workload for workload in self._undecided if workload in self._cut and self._lacks_round(workload)]
+        return [
+            workload for workload in self._undecided if self._earlier[workload].was_cut and self._lacks_round(workload)
+        ]
 
     def can_decide(self, workload: str) -> bool:
         """Return whether the rounds so far are enough for a verdict on a workload."""
@@ -226,25 +213,43 @@ class SequentialComparison:
         latest = max(self._ran.get(trial.workload, {}).values(), default=0)
         # The trials of a live round ran together: one that is missing cannot be put beside them later.
         is_over = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
-        before, tried_again = self._before.get(trial.workload, 0), self._tried_again.get(trial.workload, set())
+        earlier = self._earlier[trial.workload]
         if (
             is_client_sweep(self._experiment)
-            and trial.round == before
-            and trial.workload not in self._cut
-            and tried_again
+            and trial.round == earlier.last_round
+            and earlier.given_up
+            and not earlier.was_cut
         ):
             # It was whole but for these, and compares no pairs.
-            return not is_over and trial.variants[0] in {self._experiment.reference.name, *tried_again}
-        return not is_over and trial.round > before
+            return not is_over and trial.variants[0] in {self._experiment.reference.name, *earlier.given_up}
+        return not is_over and trial.round > earlier.last_round
 
-    def _was_cut(self, workload: str) -> bool:
-        """Return whether the last round before this run of pgdyno ended before a trial that it still wanted."""
-        ran = self._ran[workload]
-        wanted = {*self._wanted[workload]} & {*self._undecided[workload]} - self._tried_again[workload]
-        return bool(wanted) and any(
-            one.number > max(ran) and one.variants[0] in {self._experiment.reference.name, *wanted}
-            for one in self._record.plan.trials
-            if (one.workload, one.round) == (workload, self._before[workload]) and not (one.is_block or one.is_observed)
+    def _look_back(self, workload: str, failed: Collection[int]) -> EarlierRun:
+        """Return what the run before this one left of a workload, whose finished trials are taken.
+
+        Args:
+            workload: The workload, with a finished trial.
+            failed: Numbers of trials that failed.
+        """
+        ran, undecided = self._ran[workload], {*self._undecided[workload]}
+        planned = [one for one in self._record.plan.trials if one.workload == workload and not one.is_observed]
+        if self._experiment.design is DesignKind.SWITCHBACK:
+            blocks = self._blocks[workload]
+            given_up = undecided.difference(*(one.values.keys() for one in blocks if one.trial == max(ran)))
+            once = {name for name in undecided if any(name not in one.values for one in blocks)}
+        else:
+            given_up, once = (find(planned, ran, failed) for find in (find_given_up, find_once_given_up))
+        given_up &= undecided
+        last_round = max(ran.values())
+        wanted = {*self._wanted[workload]} & (undecided - given_up)
+        cut_off = {
+            one.variants[0] for one in planned if one.round == last_round and one.number > max(ran) and not one.is_block
+        }
+        return EarlierRun(
+            last_round=last_round,
+            given_up=frozenset(given_up),
+            once_given_up=frozenset(once | given_up),
+            was_cut=bool(wanted) and not cut_off.isdisjoint({self._experiment.reference.name, *wanted}),
         )
 
     def _lacks_round(self, workload: str) -> bool:
@@ -261,7 +266,7 @@ class SequentialComparison:
     def _list_whole_rounds(self, workload: str) -> list[Round]:
         """Return the rounds that have the reference twice, and every undecided variant but those that were once given up."""
         reference = self._experiment.reference.name
-        undecided = {*self._undecided[workload]} - self._once_given_up.get(workload, set())
+        undecided = {*self._undecided[workload]} - self._earlier[workload].once_given_up
         return [
             one
             for one in self._list_rounds(workload)
@@ -303,7 +308,7 @@ class SequentialComparison:
         """Return whether the latest round has trials to come: a sweep's statuses hold after whole rounds only."""
         ran = self._ran[workload]
         latest = max(ran.values())
-        is_under_way = latest > self._before.get(workload, 0)
+        is_under_way = latest > self._earlier[workload].last_round
         return any(
             (trial.workload, trial.round) == (workload, latest)
             and trial.number not in ran

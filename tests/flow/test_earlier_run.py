@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.conduct.given_up import find_given_up, find_once_given_up
+from pgdyno.conduct.earlier_run import find_given_up, find_once_given_up
 from pgdyno.plan.plan import PlannedTrial
 
 

@@ -1,10 +1,25 @@
-"""Tell which variants an earlier run of a study had given up, from the trials that it left."""
+"""Tell what an earlier run of a study left of a workload, from its trials: what it gave up, and whether it was cut short."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
+
 from pgdyno.plan.plan import PlannedTrial
+
+
+class EarlierRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What an earlier run of pgdyno left of a workload that this run goes on with."""
+
+    last_round: int = 0
+    """The last round that began; 0 if none did."""
+    given_up: frozenset[str] = frozenset()
+    """Undecided variants that it had given up, and that this run tries again."""
+    once_given_up: frozenset[str] = frozenset()
+    """Those, and variants that it had given up and tried again."""
+    was_cut: bool = False
+    """Whether the last round ended before a trial that was still wanted."""
 
 
 def find_given_up(planned: Sequence[PlannedTrial], ran: Mapping[int, int], failed: Collection[int]) -> set[str]:
