@@ -68,17 +68,16 @@ def make_shape(host: Instance | HostSpec, *, dataset_bytes: float | None = None)
         ValueError: The host file declares neither a machine nor an instance, which `read_host` excludes.
     """
     spec = HostSpec(instance=host.name) if isinstance(host, Instance) else host
-    instance = find_instance(spec.instance) if spec.instance is not None else None
-    cpus = spec.cpus or (instance and instance.cpu_count)
+    instance = _find_instance(spec)
+    limits = _find_limits(spec)
     memory = spec.memory_bytes or (instance and instance.memory_bytes)
-    if not cpus or not memory:
-        raise ValueError("cpus and memory are needed, or an instance")
-    limits = _MachineLimits(known=limits_of(spec), cpu_count=cpus)
+    if not memory:
+        raise ValueError("memory is needed, or an instance")
     sheet = f"shape of {instance.name}" if instance else _FILE
     return MachineShape(
         name=spec.name or (instance.name if instance else "a described machine"),
         architecture=spec.architecture or (instance.architecture if instance else None),
-        cpus=Known.declared("CPUs", cpus, "count", _FILE if spec.cpus else sheet),
+        cpus=Known.declared("CPUs", limits.cpu_count, "count", _FILE if spec.cpus else sheet),
         memory=Known.declared("memory", memory, "bytes", _FILE if spec.memory else sheet),
         disk=_make_disk(spec.disk, limits) if spec.disk else _assume_disk(instance, limits, dataset_bytes or 0.0),
         wal_disk=_make_disk(spec.wal_disk, limits) if spec.wal_disk else None,
@@ -95,11 +94,13 @@ def ceilings_of_emulation(host: HostSpec, disk: DiskSpec) -> StorageCeilings:
     """Compute the ceilings of a declared disk as an emulation of its machine makes it: what lasts, assumed where not declared.
 
     Args:
-        host: A machine with CPUs.
+        host: The machine.
         disk: One of its disks.
+
+    Raises:
+        ValueError: As for `make_shape`.
     """
-    instance = find_instance(host.instance) if host.instance is not None else None
-    limits = _MachineLimits(known=limits_of(host), cpu_count=host.cpus or (instance.cpu_count if instance else 1))
+    limits = _find_limits(host)
     ceilings = compute_ceilings(disk, limits.known, region=host.region)
     made = _make_disk(disk, limits)
     held = {name: _hold_as_made(_find_lasting(name, disk, limits)[0], getattr(made, name)) for name in TRANSFERS}
@@ -129,6 +130,18 @@ class _MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             usual, iops=self.known.iops or usual.iops, bytes_per_s=self.known.bytes_per_s or usual.bytes_per_s
         )
+
+
+def _find_limits(spec: HostSpec) -> _MachineLimits:
+    instance = _find_instance(spec)
+    cpus = spec.cpus or (instance and instance.cpu_count)
+    if not cpus:
+        raise ValueError("cpus are needed, or an instance")
+    return _MachineLimits(known=limits_of(spec), cpu_count=cpus)
+
+
+def _find_instance(spec: HostSpec) -> Instance | None:
+    return None if spec.instance is None else find_instance(spec.instance)
 
 
 def _judge_mounts(content: str, spec: DiskSpec | None) -> Iterator[str]:
