@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.errors import PgdynoError, StepFailedError, describe_failure
 from pgdyno.plan.experiment import Variant, has_several_scripts, is_client_sweep
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.pgbench.script import Command, parse_script, plan_drawing, read_drawing
@@ -73,8 +73,7 @@ def ask_plans(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, switch:
                 plans[:0] = _plan(stage, variant, asked, mode)
         seen.plans = tuple(plans)
     except (PgdynoError, OSError) as error:
-        reason = error.reason if isinstance(error, PgdynoError) else str(error)
-        seen.gaps = (*seen.gaps, Gap(source=PLANS, reason=reason))
+        seen.gaps = (*seen.gaps, Gap(source=PLANS, reason=describe_failure(error)))
 
 
 def _list_asked(stage: TrialStage, trial: PlannedTrial) -> Iterator[_Asked]:

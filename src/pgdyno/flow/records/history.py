@@ -15,7 +15,7 @@ from pgdyno.analyse.history.histories import History, Result, collect_histories
 from pgdyno.analyse.records.sides import list_sides
 from pgdyno.analyse.study import analyse_study
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import PgdynoError, SpecError
+from pgdyno.errors import PgdynoError, SpecError, describe_failure
 from pgdyno.flow.records.compare import FORMS, hash_scripts, identify_record, write_document
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import RecordStore, describe_path, find_records
@@ -88,9 +88,7 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
             results += _read_results(store, program)
             seen[made] = store
         except (PgdynoError, OSError) as error:
-            unreadable.append(
-                f"{describe_path(store.path)}: {error.reason if isinstance(error, PgdynoError) else error}"
-            )
+            unreadable.append(f"{describe_path(store.path)}: {describe_failure(error)}")
     ui.end_step(f"{len(stores)} of them")
     result = HistoryResult(histories=collect_histories(results), unreadable=tuple(unreadable))
     if out is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.errors import HostError, PgdynoError, StepFailedError, describe_failure
 from pgdyno.run.change.changes import (
     AnyChange,
     AppliedTuning,
@@ -102,8 +102,7 @@ class _UndoneServer:
         try:
             step(open_changed(self.change))
         except (PgdynoError, OSError) as error:
-            words = error.reason if isinstance(error, PgdynoError) else str(error)
-            self._end(UndoOutcome.FAILED, words)
+            self._end(UndoOutcome.FAILED, describe_failure(error))
 
     def put_back(self, server: NamedServer) -> None:
         """Restore the server's postgresql.auto.conf."""
