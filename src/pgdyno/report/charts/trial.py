@@ -17,9 +17,10 @@ _HOURS_FROM_S = 3600.0
 _SECONDS_LABEL = "':' + format(datum.value % 60, '02')"
 # Where the largest value is this many times the smallest, a linear axis would hide the small ones.
 _LOG_FROM_RATIO = 25.0
-_TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 _MOST_TICKS = 8
 _TICKS = 4
+TIME_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
+"""Distances of a time axis's ticks, so that a long trial is divided into whole minutes and hours."""
 _STACKED = frozenset({ChartKind.WAITS, ChartKind.CPU})
 _WIDE = frozenset({ChartKind.TPS, ChartKind.LATENCY})
 # Drawn as a line over the stack of all CPUs: its 100 % is one core.
@@ -171,7 +172,7 @@ def _time_spec(legend: tuple[LegendEntry, ...], *, until_s: float, y: dict[str, 
         label = f"floor(datum.value / 3600) + ':' + format(floor(datum.value / 60) % 60, '02') + {_SECONDS_LABEL}"
     elif until_s >= _MINUTES_FROM_S:
         label = f"floor(datum.value / 60) + {_SECONDS_LABEL}"
-    step_s = next((step for step in _TICK_STEPS_S if until_s / step <= _MOST_TICKS), until_s)
+    step_s = next((step for step in TIME_STEPS_S if until_s / step <= _MOST_TICKS), until_s)
     ticks = [number * step_s for number in range(int(until_s / step_s) + 1)]
     axis = {"title": None, "grid": False, "labelExpr": label, "labelFlush": True, "values": ticks}
     x = {"field": "t", "type": "quantitative", "scale": {"domain": [0, until_s], "nice": False}, "axis": axis}

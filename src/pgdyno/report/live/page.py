@@ -13,6 +13,7 @@ import importlib.resources
 import msgspec
 
 from pgdyno.report.charts import palette
+from pgdyno.report.charts.trial import TIME_STEPS_S
 
 
 class LivePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ def make_live_page() -> LivePage:
     page, style, script = (
         folder.joinpath(name).read_text(encoding="utf-8") for name in ("live.html", "live.css", "live.js")
     )
-    style = palette.make_rules() + style
+    style, script = palette.make_rules() + style, script.replace("{time_steps_s}", str(list(TIME_STEPS_S)))
     policy = (
         f"default-src 'none'; connect-src 'self'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:;"
         " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

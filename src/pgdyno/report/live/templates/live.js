@@ -45,11 +45,11 @@ function steps(low, high, count) {
   return found;
 }
 
-// Steps and words as in the charts of the report, so that a long trial is divided into whole minutes and hours.
-const TIME_STEPS_S = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400];
+// Steps and words as in the charts of the report.
+const TIME_STEPS_S = {time_steps_s};
 
 function time_ticks(until_s) {
-  const step = TIME_STEPS_S.find((one) => until_s / one <= WIDTH / 85) ?? 86400;
+  const step = TIME_STEPS_S.find((one) => until_s / one <= WIDTH / 85) ?? TIME_STEPS_S.at(-1);
   return Array.from({ length: Math.floor(until_s / step) + 1 }, (_, at) => at * step);
 }
 
