@@ -39,7 +39,7 @@ from pgdyno.run.given.machine import ServerMachine
 from pgdyno.run.given.own_databases import HINT_DISK_FULL, OwnDatabase
 from pgdyno.run.given.poolers import HINT_SILENT, check_way, try_databases, try_pooler
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.load.argv import InitRun, build_init_argv
+from pgdyno.run.load.argv import build_init_argv, make_init_run
 from pgdyno.run.load.generator import InitOutcome
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
@@ -389,7 +389,7 @@ class GivenServerUnderTest:
         watch = LoadWatch(self)
         if data.init is None:
             done = self._generator.run_init(
-                self._plan_init(data, scale),
+                make_init_run(self._at(self._whole), data, scale),
                 directory=output_dir,
                 on_activity=on_activity,
                 should_abort=watch.find_failure,
@@ -402,21 +402,10 @@ class GivenServerUnderTest:
             )
         return self._read_dataset(data, scale, done=done)
 
-    def _plan_init(self, data: DataSpec, scale: int) -> InitRun:
-        return InitRun(
-            address=self._at(self._whole),
-            scale=scale,
-            fillfactor=data.fillfactor,
-            partitions=data.partitions,
-            partition_method=data.partition_method,
-            foreign_keys=data.foreign_keys,
-            generate=data.generate,
-        )
-
     def _build_argv(self, data: DataSpec, scale: int) -> tuple[str, ...]:
         programs = self._generator.installation
         if data.init is None:
-            return build_init_argv(self._plan_init(data, scale), programs.program("pgbench"))
+            return build_init_argv(make_init_run(self._at(self._whole), data, scale), programs.program("pgbench"))
         return build_psql_argv(self._at(self._whole), Path(data.init), programs.program("psql"))
 
     def _read_dataset(self, data: DataSpec, scale: int, *, done: InitOutcome | None) -> Dataset:
