@@ -27,7 +27,7 @@ from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.measured_load import LostLogError, finish_log, make_measured_run, warm_up
 from pgdyno.run.plans import ask_plans
 from pgdyno.run.sample import samplers
-from pgdyno.run.trial import TrialOutcome, describe_os_error, make_outcome, read_after, read_before
+from pgdyno.run.trial import TrialOutcome, make_outcome, read_after, read_before, to_trial_error
 from pgdyno.run.trial_stage import Observed, TrialStage
 
 # pgbench's own alarm counts the time in which it is frozen; the round ends it much sooner.
@@ -130,11 +130,8 @@ class MemberRun:
             yield
         except LostLogError:
             raise
-        except PgdynoError as exc:
-            self._fail(exc)
-            raise MemberFailedError from exc
-        except OSError as exc:
-            self._fail(describe_os_error(exc))
+        except (PgdynoError, OSError) as exc:
+            self._fail(to_trial_error(exc))
             raise MemberFailedError from exc
 
     def restore(self, on_activity: Callable[[str], None]) -> None:

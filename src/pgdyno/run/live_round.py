@@ -30,7 +30,7 @@ from pgdyno.run.live_member import LiveMember, MemberFailedError, MemberRun, Oth
 from pgdyno.run.measured_load import LostLogError, following_logs
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
 from pgdyno.run.switchback import LEAST_COUNTED_RATIO, choose_washout_s
-from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings
+from pgdyno.run.trial import TrialOutcome, find_left_settings, to_trial_error
 
 # The washout takes at most a third of a slice.
 _SLICE_WASHOUTS = 3.0
@@ -67,7 +67,7 @@ def run_live_round(
         with changed_sysctls({}) as kernel:
             live.run(kernel, on_activity=on_activity, on_load=on_load, should_stop=should_stop)
     except (PgdynoError, OSError) as exc:
-        error = exc if isinstance(exc, PgdynoError) else describe_os_error(exc)
+        error = to_trial_error(exc)
         LOG.warning("the live round fails: %s", error.reason, exc_info=exc)
         # A server that has died explains what else failed, such as the reader of all logs.
         if failed := next((run for run in runs if run.error is not None), None):

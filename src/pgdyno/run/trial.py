@@ -85,12 +85,9 @@ def run_trial(
             stage = stage if block is None else block.stage
             _measure(stage, trial, seen, folder=folder, on_activity=on_activity, on_load=on_load, block=block)
         _pack(folder, seen)
-    except PgdynoError as caught:
-        LOG.warning("trial %d fails: %s", trial.number, caught.reason, exc_info=caught)
-        error = caught
-    except OSError as caught:
-        LOG.warning("trial %d fails: %s", trial.number, caught, exc_info=caught)
-        error = describe_os_error(caught)
+    except (PgdynoError, OSError) as caught:
+        error = to_trial_error(caught)
+        LOG.warning("trial %d fails: %s", trial.number, error.reason, exc_info=caught)
     return make_outcome(trial, seen, error)
 
 
@@ -112,8 +109,10 @@ def fact_of(error: PgdynoError) -> ErrorFact:
     return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
 
 
-def describe_os_error(caught: OSError) -> StepFailedError:
-    """Return the error to report for a file of a trial that could not be read or written."""
+def to_trial_error(caught: PgdynoError | OSError) -> PgdynoError:
+    """Return the error to report for a trial: one of the operating system is of a file that could not be read or written."""
+    if isinstance(caught, PgdynoError):
+        return caught
     return StepFailedError(
         "a file of the trial cannot be read or written", detail=str(caught), hint=hint_for(str(caught))
     )

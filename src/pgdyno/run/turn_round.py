@@ -28,7 +28,7 @@ from pgdyno.run.host.log import LOG
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
 from pgdyno.run.measured_load import LostLogError, following_logs
 from pgdyno.run.sample.machine_counters import MachineCounters
-from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings, read_before
+from pgdyno.run.trial import TrialOutcome, find_left_settings, read_before, to_trial_error
 from pgdyno.run.turn_member import TurnMember
 
 # What comes before a turn counts takes at most half of it.
@@ -70,7 +70,7 @@ def run_turn_round(
         for turn in turns:
             turn.seen.gaps = (*turn.seen.gaps, *find_left_settings(kernel))
     except (PgdynoError, OSError) as exc:
-        error = exc if isinstance(exc, PgdynoError) else describe_os_error(exc)
+        error = to_trial_error(exc)
         LOG.warning("the round of turns fails: %s", error.reason, exc_info=exc)
     return tuple(turn.make_outcome(running.find_error(turn, error)) for turn in turns)
 
