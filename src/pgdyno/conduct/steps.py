@@ -6,7 +6,7 @@ Also decide whether one more turn of a study fits into the announced time, by ho
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -240,6 +240,13 @@ def trial_step(
         if gap not in known:
             ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
     return outcome
+
+
+def end_script_check(remarks: Sequence[str], ui: Ui) -> None:
+    """End the step that tried scripts, and say what was remarked on them."""
+    ui.end_step("they run" if not remarks else "see the notes")
+    for remark in remarks:
+        ui.say(remark)
 
 
 def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui) -> bool:

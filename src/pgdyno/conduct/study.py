@@ -16,7 +16,7 @@ from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.search import run_search
-from pgdyno.conduct.steps import prepare_stage, run_stage
+from pgdyno.conduct.steps import end_script_check, prepare_stage, run_stage
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace, choose_record
 from pgdyno.errors import InterruptedStudyError, SpecError
@@ -288,9 +288,7 @@ def _check_scripts(planned: PlannedStudy, ready: ReadyMachine, ui: Ui) -> None:
         access=None if ready.load is None else ready.load.access,
         on_activity=ui.show_activity,
     )
-    ui.end_step("they run" if not remarks else "see the notes")
-    for remark in remarks:
-        ui.say(remark)
+    end_script_check(remarks, ui)
 
 
 def _remaining_s(plan: Plan, store: RecordStore) -> float:

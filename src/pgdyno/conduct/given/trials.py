@@ -15,7 +15,7 @@ from pgdyno.conduct.given.server import ReadyServer
 from pgdyno.conduct.given.switch import find_switch, hold_settings
 from pgdyno.conduct.runner import refuse_variants
 from pgdyno.conduct.search import run_search
-from pgdyno.conduct.steps import load_step, run_stage
+from pgdyno.conduct.steps import end_script_check, load_step, run_stage
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
@@ -52,15 +52,13 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
         workloads=planned.plan.script_loads,
         on_activity=ui.show_activity,
     )
-    ui.end_step("they run" if not remarks else "see the notes")
-    for remark in remarks:
-        ui.say(remark)
+    end_script_check(remarks, ui)
 
 
 def _check_scripts_on_data(
     stage: TrialStage, ready: ReadyServer, *, is_read_only: bool, is_busy_allowed: bool, ui: Ui
 ) -> None:
-    """Try scripts on the data themselves, which no little data stand for.
+    """Try scripts on the user's own data, which no generated data could stand for.
 
     Raises:
         SpecError: One fails.
@@ -75,9 +73,7 @@ def _check_scripts_on_data(
         is_busy_allowed=is_busy_allowed,
         on_activity=ui.show_activity,
     )
-    ui.end_step("they run" if not remarks else "see the notes")
-    for remark in remarks:
-        ui.say(remark)
+    end_script_check(remarks, ui)
 
 
 def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
