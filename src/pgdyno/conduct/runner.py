@@ -78,6 +78,7 @@ class TrialRunner:
         self._stages = stages
         self._sequential = sequential
         self._ui = ui
+        # What was given up since a trial last succeeded, with the error.
         self._suspects: dict[str, ErrorFact] = {}
         self._pace = Pace()
         self._steps = list_open_trials(store, record)
@@ -184,7 +185,7 @@ class TrialRunner:
     def _make_final_looks(self) -> None:
         """Make the final look at every undecided workload that has had none, and note its place in the record for good.
 
-        It follows the end of the plan or of its time. Where log ratios, a failure or the user end a study, none is made.
+        It follows the end of the plan or of its time. A study that a failure or the user ends has none.
         """
         looks = self._sequential.find_due_looks()
         if not looks:
@@ -192,9 +193,8 @@ class TrialRunner:
         self._record = msgspec.structs.replace(self._record, final_looks={**(self._record.final_looks or {}), **looks})
         self._store.write_record(self._record)
         self._sequential.look(looks)
-        gone = {*self._record.refused_variants, *self._suspects}
         for workload in looks:
-            told = describe_state(self._sequential, workload, without=gone)
+            told = describe_state(self._sequential, workload, without=self._gone)
             LOG.info("final look at %s: %s", workload, told)
             self._ui.say(f"final look at {workload}: {told}")
 
@@ -247,7 +247,7 @@ class TrialRunner:
                 self._refuse_suspects()
                 return
             (variant,) = culprit.record.planned.variants
-            # As above.
+            # As in `_run_trial`.
             failed_in.append("" if is_of_all(outcomes) else variant)
             if tell_failure(culprit.record.planned, culprit.error, tries=len(failed_in), ui=self._ui):
                 continue
@@ -270,8 +270,7 @@ class TrialRunner:
 
     def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
         """Run a block and return the variant that was in force when it failed. Keep one that Ctrl-C ended, and plan its rest."""
-        gone = {*self._record.refused_variants, *self._suspects}
-        schedule = BlockSchedule(self._experiment, trial, self._sequential, without=gone)
+        schedule = BlockSchedule(self._experiment, trial, self._sequential, without=self._gone)
         stage = self._stages[self._experiment.reference.name]
         with taking_ctrl_c(schedule.stop):
             outcome = trial_step(step, trial, store=self._store, stage=stage, ui=self._ui, schedule=schedule)
@@ -332,12 +331,12 @@ class TrialRunner:
 
     def _describe_result(self, trial: PlannedTrial, outcome: TrialOutcome) -> str:
         """Describe a trial's figures and, where a round ends with it, the state of the comparison."""
-        state = self._describe(trial)
+        state = self._describe_round_end(trial)
         # A block has no figures of its own: its variants alternate.
         return "; ".join(filter(None, ("" if trial.is_block else describe_outcome(outcome), state)))
 
-    def _describe(self, trial: PlannedTrial) -> str:
-        """Describe the state after a block, or after the last trial of a round."""
+    def _describe_round_end(self, trial: PlannedTrial) -> str:
+        """Describe the state after a block, or after the last trial of a round; empty after any other trial."""
         if trial.is_observed:
             return ""
         same_round = [other for _, other in self._steps if other.round == trial.round]
@@ -345,13 +344,17 @@ class TrialRunner:
             other.workload == trial.workload and other.number > trial.number and self._sequential.is_left(other)
             for other in same_round
         )
-        return "" if not trial.is_block and not is_last else self._describe_state(trial.workload)
+        return self._describe_state(trial.workload) if trial.is_block or is_last else ""
 
     def _describe_state(self, workload: str) -> str:
         if is_client_sweep(self._experiment):
             return describe_loads(len(self._sequential.undecided(workload)), len(self._experiment.variants))
-        gone = {*self._record.refused_variants, *self._suspects}
-        return describe_state(self._sequential, workload, without=gone)
+        return describe_state(self._sequential, workload, without=self._gone)
+
+    @property
+    def _gone(self) -> set[str]:
+        """The variants that were given up."""
+        return {*self._record.refused_variants, *self._suspects}
 
 
 def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str, ErrorFact]) -> StudyRecord:

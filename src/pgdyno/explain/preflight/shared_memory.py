@@ -45,9 +45,9 @@ def find_start_obstacle(server: ServerSnapshot, memory: MemoryFacts, host: HostF
     if _lacks_pages(server, memory):
         # Without huge pages of a known number, the rules of ordinary memory hold.
         return _miss_memory(server, memory, host, about=about, again=again)
-    if _choice(server) == "on":
+    if _huge_pages_of(server) == "on":
         return _miss_huge_pages(server, memory, host, about=about, again=again)
-    if _choice(server) != "off" and _usable_pages(server, memory) >= _needed_pages(server, memory):
+    if _huge_pages_of(server) != "off" and _usable_pages(server, memory) >= _needed_pages(server, memory):
         return None
     return _miss_memory(server, memory, host, about=about, again=again)
 
@@ -87,7 +87,7 @@ def _miss_huge_pages(
     needed, usable = _needed_pages(server, memory), _usable_pages(server, memory)
     if usable >= needed:
         return None
-    target = _total_pages(server, memory) - usable + needed
+    target = choose_pool(server, memory)
     fits = target * memory.huge_page_bytes < host.usable_memory_bytes
     return Finding(
         rule=NO_START,
@@ -155,7 +155,7 @@ def find_missing_huge_pages(server: ServerSnapshot, memory: MemoryFacts, host: H
         memory: The machine's memory now.
         host: The machine.
     """
-    if _is_unknown(server, memory) or _choice(server) != "try" or _has_huge_pages(server, memory):
+    if _is_unknown(server, memory) or _huge_pages_of(server) != "try" or _has_huge_pages(server, memory):
         return None
     if find_start_obstacle(server, memory, host) is not None:
         # Huge pages for a server that is too large for the machine are no advice.
@@ -192,7 +192,12 @@ def _idle_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
     if memory is None or not memory.huge_page_bytes:
         return
     idle = memory.huge_pages_free
-    if server is not None and not _is_up(server) and not _is_unknown(server, memory) and _choice(server) != "off":
+    if (
+        server is not None
+        and not _is_up(server)
+        and not _is_unknown(server, memory)
+        and _huge_pages_of(server) != "off"
+    ):
         needed = _needed_pages(server, memory)
         idle -= needed if needed <= idle else 0
     idle_bytes = idle * memory.huge_page_bytes
@@ -231,7 +236,8 @@ def _as_started(server: ServerSnapshot) -> ServerSnapshot:
     return msgspec.structs.replace(server, settings={**kept, **server.waiting})
 
 
-def _choice(server: ServerSnapshot) -> str:
+def _huge_pages_of(server: ServerSnapshot) -> str:
+    """Return the value of huge_pages."""
     return server.settings.get("huge_pages", "try")
 
 
