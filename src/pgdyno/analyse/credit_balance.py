@@ -57,7 +57,8 @@ def measure_uses(analysis: StudyAnalysis, host: HostSpec) -> tuple[DiskUseRate, 
     Restoring asks for all that the disk gives, a warm-up for what its trial does. A load whose use was not seen, as that of a
     failed trial, counts neither as use nor as rest.
 
-    Nothing of a study whose trials show no use of the disk, as in live rounds: a balance without them would be too good.
+    Nothing is returned where no trial shows its use of the disk, or where trials are in slices, as those of live rounds: a
+    balance without that use would be too good.
     """
     trials = [trial for workload in analysis.workloads for trial in workload.trials]
     is_seen = any(trial.disk is not None and trial.disk.rates is not None for trial in trials)

@@ -33,7 +33,7 @@ MOST_ROUNDS = 10_000
 def predict_rounds(
     trials: Sequence[ClientTrial], *, delta_ratio: float, confidence: float, reference_clients: int | None
 ) -> dict[int, int | None]:
-    """Predict the further rounds that decide each undecided load, by clients; None where MOST_ROUNDS would not.
+    """Predict the further rounds that decide each undecided load, by clients; None where not even MOST_ROUNDS would.
 
     Args:
         trials: The finished trials, in any order.

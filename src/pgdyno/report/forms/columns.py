@@ -16,6 +16,7 @@ from pgdyno.report.table import Cell, Column, Table
 _ROOM = 50
 _GAP = "  "
 _MARGIN = "  "
+# The indent of a sentence that has no room beside its cells.
 _BELOW = 6
 
 

@@ -24,6 +24,7 @@ EVERYWHERE = "everywhere"
 _MOST_NAMED = 3
 _MOST_EVIDENCE = 4
 _CLAUSE = "; "
+# Characters of the clauses that are shown first.
 _MOST_LEAD = 150
 _CERTAINTIES = {
     Certainty.PROVEN: ("proven", "green"),
@@ -253,7 +254,7 @@ def _name(place: str, words: str) -> str:
 
 
 def join_places(names: tuple[str, ...]) -> str:
-    """Join workloads in a list: names of single variants contain commas."""
+    """Join names of workloads, by semicolons where a name has a comma, as that of a workload under one variant does."""
     return "; ".join(names) if any(", " in name for name in names) else ", ".join(names)
 
 
