@@ -8,7 +8,6 @@ reported. Nothing here judges.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -264,9 +263,8 @@ def _list_hidden(tree: Tree, snapshot: ProcSnapshot) -> Iterator[Unseen]:
 
 def _list_refused(*trees: Tree) -> Iterator[Unseen]:
     refused = {path: reason for tree in trees for path, reason in tree.refused.items()}
-    with contextlib.suppress(KeyError):
-        # The reader of timers reports this one.
-        del refused["/var/spool/cron/crontabs"]
+    # The reader of timers reports this one.
+    refused.pop("/var/spool/cron/crontabs", None)
     for path, reason in refused.items():
         # Left out: files of processes that end during the reading, and files that the device itself refuses to have
         # read.

@@ -5,8 +5,9 @@ sent beside the load. The quickest waited for no CPU: with a delay planted betwe
 (benchmarks/network.py). On a network of uneven delays it is too short. The median is too long where CPUs are busy, at either
 end. What lies between the two cannot be told apart.
 
-What both ends do for an empty statement is in the share, too: between processes of one machine there is nothing else, but waits
-for a CPU where the machine is busy. Of a round trip that is about as quick as one there, the network's part cannot be told.
+The share includes what both ends do for an empty statement. Between processes of one machine there is nothing else, except
+waits for a CPU where the machine is busy. Where a round trip is about as quick as between these, the network's part of it
+cannot be told.
 """
 
 from __future__ import annotations
