@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import wait_until
+from tests.waiting import wait_until
 
 _SYSTEMD = Path("/lib/systemd/systemd")
 _GROUPS = Path("/sys/fs/cgroup")
@@ -90,12 +90,11 @@ def booted(units: Path) -> Iterator[Systemd]:
             return bool(first)
 
         # Where it cannot start, the child is gone soon.
-        assert wait_until(lambda: boot.poll() is not None or has_child(), seconds=300)
+        assert wait_until(lambda: boot.poll() is not None or has_child())
         if first:
             systemd = Systemd(int(first[0]), units)
             wait_until(
-                lambda: boot.poll() is not None or "running" in systemd.run("systemctl", "is-system-running").stdout,
-                seconds=300,
+                lambda: boot.poll() is not None or "running" in systemd.run("systemctl", "is-system-running").stdout
             )
         if boot.poll() is not None:
             pytest.skip(f"no systemd starts in namespaces here: {boot.stderr.read() if boot.stderr else ''}")
@@ -114,4 +113,4 @@ def _remove(group: Path) -> None:
                 Path(folder).rmdir()
         return not group.exists()
 
-    assert wait_until(is_gone, seconds=300)
+    assert wait_until(is_gone)

@@ -8,8 +8,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.forks import HelperPopen
 from tests.quick import hurry
 from tests.ready_program import Program, run_program
 from tests.shared import reachable_folder, shared_home, without_shared
+from tests.waiting import wait_until
 
 SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "1s", "--warm-up", "1s", "--rounds", "1")
 # A load that leaves the CPUs to the tests beside it, for those that need one and not its speed.
@@ -124,7 +124,7 @@ class Bench:
         return found
 
     def assert_nothing_runs(self, *, within_s: float = 200) -> None:
-        assert wait_until(lambda: not self.processes(), seconds=within_s), self.processes()
+        assert wait_until(lambda: not self.processes(), within_s=within_s), self.processes()
 
     def find_process(self, words: str) -> int | None:
         return next((pid for pid, command in self.processes() if words in command and "-m pgdyno" not in command), None)
@@ -160,12 +160,3 @@ def some_bench(*, is_empty: bool = True) -> Iterator[Bench]:
         made = Bench(folder, runs_initdb=is_empty)
         with contextlib.nullcontext() if is_empty else shared_home(made.home):
             yield made
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 300, step: float = 0.02) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(step)
-    return condition()

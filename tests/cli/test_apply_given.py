@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from pgdyno.run.change.changes import ApplyCommand, SettingChange
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.host.process_id import ProcessId, this_process
-from tests.cli.program import wait_until
 from tests.cli.test_compare_given import SECRET, VALUES, dsn, on_15, on_18, run, start
 from tests.run.test_privileges import pooling
 from tests.shared import make_folder
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 NAMES = ("max_wal_size", "checkpoint_timeout", "random_page_cost")
@@ -235,7 +235,7 @@ def test_kill_9_between_two_changes(cluster: Cluster, tmp_path: Path) -> None:
     before, shown = conf(cluster), values(cluster)
     for _ in range(20):
         with start(tmp_path, *tune(cluster, "--yes")) as child:
-            assert wait_until(lambda child=child: conf(cluster) != before or child.poll() is not None, step=0)
+            assert wait_until(lambda child=child: conf(cluster) != before or child.poll() is not None, step_s=0)
             child.kill()
             _, said = child.communicate()
         if child.returncode != 0:

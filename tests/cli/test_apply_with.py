@@ -12,10 +12,10 @@ import pytest
 
 from pgdyno.record.store import open_record
 from tests.cli.experiments import THINKING
-from tests.cli.program import wait_until
 from tests.cli.test_compare_given import GENTLE, LOAD, SECRET, dsn, on_15, on_18, run, start
 from tests.run.test_given_command import run_command_of, write_command
 from tests.tools.pgcluster import PORT, Cluster, running_given
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 VALUES = ("--set", "shared_buffers=16MB", "--set", "shared_buffers=24MB")
@@ -133,7 +133,7 @@ settings = {{ shared_buffers = "24MB" }}
     child = start(tmp_path, "run", "studies/mine.toml", "--yes")
     path = cluster.root / "calls"
     assert wait_until(
-        lambda: (path.exists() and "shared_buffers=3072" in path.read_text()) or child.poll() is not None, seconds=600
+        lambda: (path.exists() and "shared_buffers=3072" in path.read_text()) or child.poll() is not None, within_s=600
     )
     assert child.poll() is None, child.communicate()
     child.send_signal(signal.SIGINT)

@@ -12,9 +12,10 @@ import pytest
 from pgdyno.plan.disk import Pattern
 from pgdyno.record.device.disk_card import keep_card, read_card
 from pgdyno.run.host.clock import local_now
-from tests.cli.program import GENTLE, SMALL, Bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench
 from tests.disk_cards import make_card, make_runs, seen_here
 from tests.rows import check_rows
+from tests.waiting import wait_until
 
 DECLARED = """
 [host]

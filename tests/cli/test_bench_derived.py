@@ -12,8 +12,9 @@ import pytest
 
 from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import THINKING
-from tests.cli.program import Bench, wait_until
+from tests.cli.program import Bench
 from tests.sysctls import machine_settings, read_sysctl
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -52,7 +53,7 @@ def run_and_stop(bench: Bench) -> None:
                 (bench.folder / "out" / "trials" / "0004").exists()
                 and (os.geteuid() != 0 or any(read_sysctl(name) != value for name, value in before.items()))
             ),
-            seconds=600,
+            within_s=600,
         )
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)

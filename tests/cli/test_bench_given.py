@@ -24,8 +24,9 @@ from tests.ready_program import Program, run_program
 from tests.run.test_privileges import pooling, without_key
 from tests.tools.delay_proxy import delaying, read_held
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+from tests.waiting import wait_until
 
-from .program import Bench, wait_until
+from .program import Bench
 
 pytestmark = pytest.mark.cluster
 SECRET = "kanari:/vogel@7"

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.cli.experiments import THINKING, finished_trials
-from tests.cli.program import Bench, wait_until
+from tests.cli.program import Bench
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, needs_proc_sys]
 
@@ -75,7 +76,7 @@ def run_until(bench: Bench, record: str, number: int, *arguments: str, freely: i
         env={**os.environ, "COLUMNS": "400", "PYTHONPATH": str(Path(__file__).parents[2])},
         text=True,
     ) as process:
-        assert wait_until(lambda: process.poll() is not None or is_finished(), seconds=600)
+        assert wait_until(lambda: process.poll() is not None or is_finished(), within_s=600)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130, stderr

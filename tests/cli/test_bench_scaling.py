@@ -16,8 +16,9 @@ from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.record.generators.turns import TURNS_DIR
 from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, write_study
-from tests.cli.program import Bench, wait_until
+from tests.cli.program import Bench
 from tests.records import edit
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -51,7 +52,7 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
         # In the second of the trials that are observed, and within a turn.
         begun = "0002/os.jsonl" if number is signal.SIGINT else f"000[345]/{TURNS_DIR}"
         with bench.started(*command) as process:
-            assert wait_until(lambda begun=begun: any((out / "clients/trials").glob(begun)), seconds=600)
+            assert wait_until(lambda begun=begun: any((out / "clients/trials").glob(begun)), within_s=600)
             process.send_signal(number)
             _, stderr = process.communicate(timeout=600)
         bench.assert_nothing_runs()
@@ -121,7 +122,7 @@ def test_another_postgresql_under_which_the_sweep_runs_is_recorded_and_must_be_t
     study = write_study(bench, old, new, server=SCALING, confidence="60%", warm_up="0s", duration="1s")
     with bench.started("run", study, "--out", "out") as process:
         record = bench.folder / "out/clients/record.json"
-        assert wait_until(lambda: record.exists() or process.poll() is not None, seconds=900)
+        assert wait_until(lambda: record.exists() or process.poll() is not None, within_s=900)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)
     assert record.exists(), stderr

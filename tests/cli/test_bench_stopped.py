@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import GENTLE, SMALL, Bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 # Of a trial that is to be found under way, however late this process looks; one that is not run to its end costs nothing.

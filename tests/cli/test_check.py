@@ -19,10 +19,11 @@ import pytest
 from pgdyno.flow.check import check_data, check_study, make_default_study
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import wrap
-from tests.cli.program import run_here, wait_until
+from tests.cli.program import run_here
 from tests.ready_program import run_program
 from tests.rows import check_rows
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import wait_until
 from tests.ready_program import Program
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 SECRET = "kanari"

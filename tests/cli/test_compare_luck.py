@@ -26,8 +26,9 @@ from tests.cli.experiments import (
     verdict_of,
     write_study,
 )
-from tests.cli.program import Bench, some_bench, wait_until
+from tests.cli.program import Bench, some_bench
 from tests.sysctls import OTHER, needs_proc_sys, own_network, read_sysctl
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -188,7 +189,7 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
                 # After the three of the next round; what was interrupted is set aside.
                 assert wait_until(
                     lambda: 2 in list_whole(record) and not (max(record.glob("trials/????")) / "trial.json").exists(),
-                    seconds=600,
+                    within_s=600,
                 )
             else:
                 # Samples are packed when a trial has ended, so that these are of the second one, under way.

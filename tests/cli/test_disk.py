@@ -19,9 +19,10 @@ import pytest
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.record.device.disk_card import read_card
 from pgdyno.report.documents.disk import DiskComparisonDocument, DiskDocument
-from tests.cli.program import Bench, run_here, some_bench, wait_until
+from tests.cli.program import Bench, run_here, some_bench
 from tests.disk_cards import make_card
 from tests.ready_program import run_program
+from tests.waiting import wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

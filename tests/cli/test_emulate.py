@@ -11,9 +11,10 @@ import pytest
 
 from pgdyno.record.store import open_record
 from tests.cli.experiments import finished_trials
-from tests.cli.program import GENTLE, SMALL, Bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench
 from tests.loops import needs_root
 from tests.run.test_emulation import BLKIO, NOTES, skip_without_means
+from tests.waiting import wait_until
 
 # As small as a plan takes, and with limits that are found again in the kernel's files.
 HOST = """
@@ -73,12 +74,14 @@ def test_a_study_leaves_nothing_also_after_a_kill(here: Bench) -> None:
     skip_without_means()
     record = here.folder / "out"
     with here.started(*SHORT) as process:
-        assert wait_until(lambda: (record / "trials/0001/os.jsonl").exists() or process.poll() is not None, seconds=600)
+        assert wait_until(
+            lambda: (record / "trials/0001/os.jsonl").exists() or process.poll() is not None, within_s=600
+        )
         assert process.poll() is None, process.communicate()
         assert set(what_is_left(here, process.pid)) >= {"loop device", "throttle"}
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
-    assert wait_until(lambda: here.run("restore").returncode == 0 and not what_is_left(here, process.pid), seconds=200)
+    assert wait_until(lambda: here.run("restore").returncode == 0 and not what_is_left(here, process.pid), within_s=200)
 
     with here.started("resume", "out") as process:
         _, stderr = process.communicate(timeout=800)

@@ -13,9 +13,10 @@ import pytest
 from pgdyno.record.store import open_record
 from pgdyno.record.transactions.slices import read_slices
 from tests.cli.experiments import count_slices, read_report, verdict_of
-from tests.cli.program import Bench, wait_until
+from tests.cli.program import Bench
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -77,7 +78,7 @@ def test_a_longer_script_is_slower_also_after_a_kill(cluster: Cluster, folder: B
     # So long that the round is not over when it is killed.
     words = compare(cluster, *SCRIPTS, "--duration", "2s")
     with folder.started(*words) as process:
-        assert wait_until(lambda: in_slices(folder) or process.poll() is not None, seconds=600)
+        assert wait_until(lambda: in_slices(folder) or process.poll() is not None, within_s=600)
         assert process.poll() is None, process.communicate()
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
@@ -141,7 +142,7 @@ def test_ctrl_c_in_a_slice_through_a_pooler_of_whole_sessions(cluster: Cluster, 
     cluster.sql("ALTER ROLE plain RESET idle_in_transaction_session_timeout")
     with pooling(cluster, mode="session", database="*") as pooled:
         with folder.started(*compare(pooled, *SCRIPTS)) as process:
-            assert wait_until(lambda: in_slices(folder) or process.poll() is not None, seconds=600)
+            assert wait_until(lambda: in_slices(folder) or process.poll() is not None, within_s=600)
             assert process.poll() is None, process.communicate()
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=600)

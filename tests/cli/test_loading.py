@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from tests.cli.experiments import finished_trials, read_report
-from tests.cli.program import Bench, wait_until
+from tests.cli.program import Bench
+from tests.waiting import wait_until
 
 STUDY = """
 [data]
@@ -34,7 +35,7 @@ def test_loading_is_compared_by_its_steps_also_after_a_kill(bench: Bench) -> Non
     record = bench.folder / "out"
     (bench.folder / "study.toml").write_text(STUDY)
     with bench.started("run", "study.toml", "--yes", "--out", "out") as process:
-        assert wait_until((record / "trials/0002/pgbench.stderr").exists, seconds=600)
+        assert wait_until((record / "trials/0002/pgbench.stderr").exists, within_s=600)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     done = bench.run("resume", "out")

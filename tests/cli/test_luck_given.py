@@ -18,8 +18,9 @@ from tests.cli.test_apply_given import cloned
 from tests.loops import mounted, needs_root
 from tests.ready_program import Program, run_program
 from tests.tools.pgcluster import PORT, Cluster, running, running_given
+from tests.waiting import wait_until
 
-from .program import Bench, run_here, wait_until
+from .program import Bench, run_here
 
 pytestmark = pytest.mark.cluster
 LOAD = (

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, read_report, write_study
-from tests.cli.program import run_here, some_bench, wait_until
+from tests.cli.program import run_here, some_bench
 from tests.hosts import Sshd
 from tests.sysctls import machine_settings, read_sysctl
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -10,11 +10,12 @@ import pytest
 from pgdyno.record.far import FarRecord, write_far
 from pgdyno.record.store import open_record
 from tests.cli.experiments import THINKING, finished_trials
-from tests.cli.program import some_bench, wait_until
+from tests.cli.program import some_bench
 from tests.hosts import Sshd
 from tests.records import copy_record
 from tests.run.test_load_hosts import left_overs
 from tests.run.trees import is_alive
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 STUDY = """

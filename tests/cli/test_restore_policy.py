@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.experiments import finished_trials
-from tests.cli.program import GENTLE, SMALL, Bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench
+from tests.waiting import wait_until
 
 COPY = 'rm -rf "$PGDYNO_DATA"; cp -a "$PGDYNO_TEMPLATE" "$PGDYNO_DATA"; echo "$PGDYNO_SLOT" >> "${0%/*}/calls"'
 
@@ -30,7 +31,7 @@ def test_a_study_goes_on_after_a_kill(bench: Bench, policy: str) -> None:
     long = ("--rounds", "3", "--warm-up", "0s", "--duration", "5s")
     begin = ["bench", *SMALL, *GENTLE, *long, "--workload", "simple-update", *words]
     with bench.started(*begin, "--out", "out") as process:
-        assert wait_until((record / "trials/0002/os.jsonl").exists, seconds=600)
+        assert wait_until((record / "trials/0002/os.jsonl").exists, within_s=600)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     done = bench.run("resume", "out")

@@ -11,7 +11,8 @@ import pytest
 from pgdyno.plan.types import PlannedTrial
 from pgdyno.record.running_trial import read_planned
 from tests.cli.experiments import THINKING, finished_trials, read_report
-from tests.cli.program import Bench, wait_until
+from tests.cli.program import Bench
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

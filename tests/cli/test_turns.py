@@ -10,7 +10,8 @@ import pytest
 
 from pgdyno.record.generators.turns import TURNS_DIR
 from tests.cli.experiments import THINKING, finished_trials, read_report, verdict_of
-from tests.cli.program import Bench, wait_until
+from tests.cli.program import Bench
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -17,9 +17,10 @@ from pgdyno.record.transactions.slices import read_slices
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.record.types import UNSEEN_GAPS
 from tests.cli.experiments import LATE, THINKING, finished_trials, read_report, verdict_of
-from tests.cli.program import Bench, run_here, wait_until
+from tests.cli.program import Bench, run_here
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 # A client is within a transaction for nearly all of the time, and wants the row that each of the others holds: for so long that
@@ -127,7 +128,7 @@ def test_a_kill_ctrl_c_and_a_restart_in_a_turn_leave_nothing_that_counts(cluster
             has_begun = told.exists() and told.read_text().count("INFO turns of ") >= rounds
             return has_begun and cluster.sql(IN_A_TURN + state) != "0"
 
-        assert wait_until(lambda: is_in_turn() or process.poll() is not None, seconds=600)
+        assert wait_until(lambda: is_in_turn() or process.poll() is not None, within_s=600)
         assert process.poll() is None, process.communicate()
 
     with folder.started(*words, *SHORT) as process:
@@ -183,7 +184,7 @@ def test_the_clients_of_all_loads_together_need_not_fit(cluster: Cluster, folder
         return [one["planned"]["arms"] for one in finished_trials(record) if one["planned"]["round"] == 1]
 
     with folder.started(*words, "--design", "live", *SHORT) as process:
-        assert wait_until(lambda: len(list_round()) == 3 or process.poll() is not None, seconds=600)
+        assert wait_until(lambda: len(list_round()) == 3 or process.poll() is not None, within_s=600)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=600)
     assert process.returncode == 130, said

@@ -16,8 +16,9 @@ from pgdyno.flow.report import compose_report
 from pgdyno.record.store import open_record
 from pgdyno.report.sections.comparison.variants import describe_variants
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, finished_trials, read_report, write_study
-from tests.cli.program import GENTLE, SMALL, Bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench
 from tests.loops import mounted_loop, needs_root
+from tests.waiting import wait_until
 
 IS_ROOT = os.geteuid() == 0
 
@@ -41,12 +42,12 @@ def test_trials_before_and_after_a_kill(bench: Bench, wal: Path) -> None:
     long = ("--rounds", "2", "--duration", "5s")
     begin = ["bench", *SMALL, *GENTLE, *long, "--workload", "simple-update", "--wal-home", "wal"]
     with bench.started(*begin, "--out", "out") as process:
-        assert wait_until((record / "trials/0001/os.jsonl").exists, seconds=600)
+        assert wait_until((record / "trials/0001/os.jsonl").exists, within_s=600)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     assert clusters(wal) == {"pg_wal"}
     with bench.started("resume", "out") as process:
-        assert wait_until((record / "trials/0002/os.jsonl").exists, seconds=600)
+        assert wait_until((record / "trials/0002/os.jsonl").exists, within_s=600)
         assert clusters(wal) == {"pg_wal"}
         link = bench.home / "work/data/pg_wal"
         assert link.resolve() == wal / "pgdyno-wal/pg_wal"
@@ -63,7 +64,7 @@ def test_what_a_kill_has_left_is_removed_by_clean(bench: Bench, wal: Path) -> No
     with bench.started(
         "bench", *SMALL, *GENTLE, "--workload", "select-only", "--wal-home", "wal", "--out", "out"
     ) as run:
-        assert wait_until((record / "trials/0001/os.jsonl").exists, seconds=600)
+        assert wait_until((record / "trials/0001/os.jsonl").exists, within_s=600)
         run.send_signal(signal.SIGKILL)
         run.communicate(timeout=600)
     assert clusters(wal) == {"pg_wal"}
@@ -84,7 +85,7 @@ def test_a_comparison(bench: Bench, wal: Path) -> None:
         duration="1s",
     )
     with bench.started("run", study, "--out", "out", "--wal-home", str(wal)) as process:
-        assert wait_until(lambda: clusters(wal) == {"pg_wal"} or process.poll() is not None, seconds=600)
+        assert wait_until(lambda: clusters(wal) == {"pg_wal"} or process.poll() is not None, within_s=600)
         assert process.poll() is None
         _, stderr = process.communicate(timeout=900)
     assert process.returncode == 0, stderr
@@ -112,7 +113,7 @@ def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
         with bench.started("run", study, "--out", "out") as process:
             places = [bench.home / "work", wal / "pgdyno-wal", other / "work"]
             assert wait_until(
-                lambda: all([*place.glob("slot-*")] for place in places) or process.poll() is not None, seconds=600
+                lambda: all([*place.glob("slot-*")] for place in places) or process.poll() is not None, within_s=600
             )
             assert process.poll() is None, process.communicate()
             _, stderr = process.communicate(timeout=900)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import GENTLE, SMALL, Bench, some_bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench, some_bench
 from tests.cli.test_watch import read_address
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -51,7 +52,7 @@ def await_instant(bench: Bench, process: subprocess.Popen[str], instant: str | f
     place = bench.folder / instant
     # What is there while a trial runs may have come and gone before anybody looked.
     signs = (place, place.with_name("trial.json"))
-    assert wait_until(lambda: any(one.exists() for one in signs) or process.poll() is not None, seconds=600)
+    assert wait_until(lambda: any(one.exists() for one in signs) or process.poll() is not None, within_s=600)
     assert process.poll() is None or any(one.exists() for one in signs), instant
 
 

@@ -37,10 +37,10 @@ from pgdyno.facts.gucs import (
 from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.run.host import process
 from pgdyno.run.postgres import sql
-from tests.cli.program import wait_until
 from tests.examples import TIMES
 from tests.facts.clusters import VERSIONS, Cluster
 from tests.rows import each_row
+from tests.waiting import wait_until
 
 ClusterOf = Callable[[int], Cluster]
 OLDEST_AND_NEWEST = [pytest.param(major, marks=pytest.mark.cluster) for major in (15, 18)]

@@ -18,8 +18,8 @@ from pgdyno.facts.views import (
     server_counters,
 )
 from pgdyno.run.postgres import sql
-from tests.cli.program import wait_until
 from tests.facts.clusters import VERSIONS, Cluster
+from tests.waiting import wait_until
 
 SUFFIXES = {Unit.COUNT: "_count", Unit.PAGES: "_pages", Unit.BYTES: "_bytes", Unit.MS: "_ms"}
 

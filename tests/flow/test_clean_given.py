@@ -15,8 +15,8 @@ from pgdyno.run.given.lock import StudyLock, is_study_at_work
 from pgdyno.run.given.own_databases import OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from tests.cli.program import wait_until
 from tests.tools.pgcluster import PORT, Cluster, running_given
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -23,8 +23,8 @@ from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind
-from tests.cli.program import wait_until
 from tests.homes import installation_of
+from tests.waiting import wait_until
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 # Leaves the CPUs to the tests beside it.

@@ -32,10 +32,10 @@ from pgdyno.run.given.data_folder import find_strangers
 from pgdyno.run.host import process
 from pgdyno.run.host.process import find_server_user
 from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, kept_disk, some_bench
-from tests.cli.program import wait_until
 from tests.shared import reachable_folder
 from tests.sysctls import SETTING, machine_settings, needs_proc_sys, read_sysctl, write
 from tests.tools.pgcluster import PORT
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, needs_proc_sys]
 THP = "kernel/mm/transparent_hugepage/enabled"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import pgdyno
-from tests.cli.program import wait_until
 from tests.shared import reachable_folder
 from tests.systemd import Systemd, booted, needs_systemd
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.systemd, needs_systemd]
 

@@ -24,9 +24,9 @@ from pgdyno.run.host.disks import read_disk_counters
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.processes import descend, read_processes
 from pgdyno.run.host.tree import Tree
-from tests.cli.program import wait_until
 from tests.loops import Loop, mounted, mounted_loop, needs_fio, needs_root, throttled
 from tests.tools.pgcluster import running
+from tests.waiting import wait_until
 
 pytestmark = [needs_fio, needs_root]
 MIB = 2**20

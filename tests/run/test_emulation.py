@@ -25,10 +25,10 @@ from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, c
 from pgdyno.run.change.emulation.note import EmulationNote, undo_left_emulations
 from pgdyno.run.host.freezer import is_stopped
 from pgdyno.run.host.process_id import this_process
-from tests.cli.program import wait_until
 from tests.loops import needs_root
 from tests.run.emulating import IOPS, LATENCY_S, MEMORY_BYTES, find_groups
 from tests.shared import reachable_folder
+from tests.waiting import wait_until
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 NOTES = Path("/var/lib/pgdyno-journal/emulations")

@@ -24,9 +24,9 @@ from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, _make_request
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.table import QueryMode
-from tests.run.test_load_hosts import wait_until
 from tests.run.trees import is_alive
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 SILENCE_S = "600"
 
@@ -126,7 +126,7 @@ def test_a_log_that_grows_faster_than_it_is_sent_holds_up_neither_the_end_nor_ot
     with running_program(cluster, tmp_path, duration_s=2.0) as program:
         pid, go_s = program.start()
         # A link that takes nothing meanwhile.
-        wait_until(lambda: not is_alive(pid))
+        assert wait_until(lambda: not is_alive(pid))
         frames = []
         while (frame := program.read_frame()) is not None:
             frames.append(frame)
@@ -157,9 +157,9 @@ def test_a_log_that_had_no_room_once_is_an_error_even_if_it_was_sent_later(clust
     with running_program(cluster, tmp_path, duration_s=3600.0, python=python, ROOM_BYTES=f"{room - 4096}") as program:
         pid, _ = program.start()
         memory = f"/proc/{program.child.pid}/root/dev/shm"
-        wait_until(lambda: far_load.find_room(memory) < far_load.LEFT_BYTES)
+        assert wait_until(lambda: far_load.find_room(memory) < far_load.LEFT_BYTES)
         program.say("end")
-        wait_until(lambda: not is_alive(pid))
+        assert wait_until(lambda: not is_alive(pid))
         # All of the log is taken now, which makes room.
         threading.Thread(target=program.stdout.read).start()
         failed = program.hear("failed")
@@ -216,9 +216,9 @@ def test_pgbenches_that_hang_leave_time_for_one_that_works(tmp_path: Path, monke
 
 def test_a_pgbench_that_hangs_ends_with_the_program(tmp_path: Path) -> None:
     with asking(write_program(tmp_path, f"echo $$ >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 3000")):
-        wait_until((tmp_path / "pid").exists)
+        assert wait_until((tmp_path / "pid").exists)
     pid = int((tmp_path / "pid").read_text())
-    wait_until(lambda: not is_alive(pid))
+    assert wait_until(lambda: not is_alive(pid))
 
 
 def test_a_pgbench_that_says_its_version_takes_no_words_of_pgdyno(tmp_path: Path) -> None:

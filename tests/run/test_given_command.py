@@ -28,11 +28,11 @@ from pgdyno.run.host.session import find_session, note_session
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import ServerKind, ServerSpec
-from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.run.trees import is_alive
 from tests.sysctls import started_child
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 # One that takes a restart, and one that a reload changes.

@@ -26,10 +26,10 @@ from pgdyno.run.given.database import (
 from pgdyno.run.given.own_databases import OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running_given
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 CONTENT = "pgbench scale=1; 100 % of it"
@@ -146,7 +146,7 @@ def test_autovacuum_at_work_does_not_keep_it_from_being_dropped(cluster: Cluster
             workers = (
                 f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{made.name}' AND backend_type LIKE 'autov%'"
             )
-            assert wait_until(lambda: cluster.sql(workers) != "0", seconds=600)
+            assert wait_until(lambda: cluster.sql(workers) != "0", within_s=600)
             drop_database(address, made)
         assert names(cluster) == []
     finally:

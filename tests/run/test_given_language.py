@@ -24,9 +24,9 @@ from pgdyno.run.postgres.lost import NoConnectionError, ReturnWatch
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import DataSpec, ServerSpec
-from tests.cli.program import wait_until
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 MACHINE = Machine(version_major=15, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)

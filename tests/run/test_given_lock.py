@@ -13,8 +13,8 @@ from pgdyno.errors import HostError
 from pgdyno.run.given.lock import StudyLock, is_study_at_work
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from tests.cli.program import wait_until
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 END_ALL = (

@@ -15,8 +15,8 @@ from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import use_password_command
 from pgdyno.run.given.password_command import PasswordCommand, read_password_command
 from pgdyno.run.postgres import sql
-from tests.cli.program import wait_until
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+from tests.waiting import wait_until
 
 SECRET = "kanari:/vogel@7"
 KEYWORDS = f"host={LOOPBACK} port={PORT} user=bird dbname=postgres"

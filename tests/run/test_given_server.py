@@ -30,10 +30,10 @@ from pgdyno.run.postgres.pooler_console import SilentPoolerError
 from pgdyno.spec.pooler import PoolerSpec, PoolMode
 from pgdyno.spec.study import CacheState, ServerSpec
 from pgdyno.spec.table import QueryMode
-from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

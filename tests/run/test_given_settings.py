@@ -33,11 +33,11 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import ServerKind, ServerSpec
-from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.shared import reachable_folder
 from tests.sysctls import started_child
 from tests.tools.pgcluster import PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 # One that sessions of superusers choose, too, and one that belongs to the server alone.

@@ -7,7 +7,6 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -28,6 +27,7 @@ from pgdyno.run.sample import os_sampler
 from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.hosts import Sshd
 from tests.run.trees import is_alive
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -51,20 +51,13 @@ def host(name: str, python: str | None = None) -> HostEntry:
     return HostEntry(role=HostRole.SERVER, ssh=name, python=python)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-
-
 def far_pid(output: Path) -> int:
     """The sampler's own process id, which it prints with its first sample after it follows itself."""
 
     def lines() -> list[bytes]:
         return [line for line in output.read_bytes().split(b"\n")[:-1] if b'"process.sampler_os":[' in line]
 
-    wait_until(lambda: output.exists() and bool(lines()))
+    assert wait_until(lambda: output.exists() and bool(lines()))
     pid: int = msgspec.json.decode(lines()[0])["process.sampler_os"][0]
     return pid
 
@@ -158,7 +151,7 @@ def test_a_program_there_ends_with_the_conductor_or_its_link(by_ssh: Sshd, tmp_p
     assert is_alive(pid)
     conductor.kill()
     conductor.communicate()
-    wait_until(lambda: not is_alive(pid))
+    assert wait_until(lambda: not is_alive(pid))
     # A link that hangs: only the silence tells the program there.
     hung = tmp_path / "hung.jsonl"
     with open_link(host("db1")) as link:
@@ -166,7 +159,7 @@ def test_a_program_there_ends_with_the_conductor_or_its_link(by_ssh: Sshd, tmp_p
         pid = far_pid(hung)
         assert link._master is not None
         os.kill(link._master.pid, signal.SIGSTOP)
-        wait_until(lambda: not is_alive(pid))
+        assert wait_until(lambda: not is_alive(pid))
         os.kill(link._master.pid, signal.SIGCONT)
         program.stop()
         assert program.failure.startswith("the link to db1 was lost, or nothing went through it for 5 s")
@@ -183,7 +176,7 @@ def test_a_program_that_fails_there_says_why(by_ssh: Sshd, tmp_path: Path) -> No
     source.write_text('import sys\nsys.exit("no such thing there")\n')
     with open_link(host("db2")) as link:
         program = FarProgram(link, source, [], output=tmp_path / "out")
-        wait_until(lambda: not program.is_alive)
+        assert wait_until(lambda: not program.is_alive)
         program.stop()
     assert program.failure == "the program on db2 ended with exit code 1: no such thing there"
     assert (tmp_path / "out").read_bytes() == b""
@@ -197,7 +190,7 @@ def test_a_clock_a_thousand_seconds_ahead_is_found(by_ssh: Sshd, tmp_path: Path)
     with open_link(host("db1", str(ahead))) as link:
         program = FarProgram(link, SAMPLER, ["0.1", "9"], output=tmp_path / "os.jsonl", silence_s=9)
         began_s = time.monotonic()
-        wait_until(lambda: {one.burst for one in program.exchanges} >= {0, 1, 2})
+        assert wait_until(lambda: {one.burst for one in program.exchanges} >= {0, 1, 2})
         program.stop()
         ended_s = time.monotonic()
     assert program.failure == ""

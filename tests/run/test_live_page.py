@@ -13,7 +13,7 @@ from pgdyno.run import live_page
 from pgdyno.run.host import process
 from pgdyno.run.live_page import LivePage, PageRequest
 from pgdyno.run.page_server import listen
-from tests.cli.program import wait_until
+from tests.waiting import wait_until
 
 
 def test_a_port_or_an_address_that_cannot_be_had_is_said_and_nothing_is_started(tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
-from tests.cli.program import wait_until
 from tests.homes import initdb, installation_of, some_home
 from tests.run.replay import ReplayedPgbench
 from tests.run.trees import is_alive
 from tests.shared import reachable_folder
+from tests.waiting import wait_until
 
 CAPTURES = Path(__file__).parent.parent / "data" / "pgbench"
 SCRATCH = "scratch"

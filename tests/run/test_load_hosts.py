@@ -44,6 +44,7 @@ from tests.hosts import Sshd
 from tests.run.test_privileges import pooling
 from tests.run.trees import is_alive
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 Happens = Callable[[PgbenchGroup, Mapping[str, int]], None]
@@ -73,13 +74,6 @@ CONDUCTOR = """
 
 
 FAR_LOAD = Path(far_load.__file__).read_text()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def change_far_load(patch: pytest.MonkeyPatch, folder: Path, old: str, new: str) -> None:
@@ -372,7 +366,7 @@ def test_bad_luck_ends_the_load_on_all_hosts(
             assert caught.value.reason.startswith(words), words
             assert len(pids) == 2, words
             assert (caught.value.hint == "`ssh db2` must stay connected") == ("link" in words), words
-            wait_until(lambda pids=pids: not any(map(is_alive, pids.values())))  # type: ignore[misc]
+            assert wait_until(lambda pids=pids: not any(map(is_alive, pids.values())))  # type: ignore[misc]
             for host in group.hosts.values():
                 if host.link._master is not None:
                     os.kill(host.link._master.pid, signal.SIGCONT)
@@ -391,7 +385,7 @@ def test_bad_luck_ends_the_load_on_all_hosts(
     with reaching(["db1", "db2"]) as group:
         run_into(group, {cut: "the load from db2 is lost: the link to db2 was lost"})
     # A load of another test has its own there for a moment.
-    wait_until(lambda: left_overs() <= before)
+    assert wait_until(lambda: left_overs() <= before)
 
 
 def test_a_stopped_pgbench_is_named(
@@ -409,7 +403,7 @@ def test_a_stopped_pgbench_is_named(
         run = empty_run(address, tmp_path, duration_s=120)
         with pytest.raises(StepFailedError, match="db1: pgbench was stopped by a signal for more than 1 s"):
             group.run_load(run, directory=tmp_path / "stopped", on_progress=stop)
-        wait_until(lambda: not is_alive(pids["db1"]))
+        assert wait_until(lambda: not is_alive(pids["db1"]))
 
 
 def test_a_program_that_fails_there_says_why(
@@ -440,7 +434,7 @@ def test_nothing_is_left_there_after_a_killed_pgdyno(by_ssh: Sshd, address: Addr
     folder = tmp_path / "killed"
     conductor = subprocess.Popen([sys.executable, "-c", code, folder], env=environment, stdin=subprocess.PIPE)
     part = folder / "loads/db1/load.json"
-    wait_until(part.exists)
+    assert wait_until(part.exists)
     pid = msgspec.json.decode(part.read_bytes())["pid"]
     assert is_alive(pid)
     for process in (pid, parent_of(pid)):
@@ -448,8 +442,8 @@ def test_nothing_is_left_there_after_a_killed_pgdyno(by_ssh: Sshd, address: Addr
             assert b"canary-7f3b" not in Path(f"/proc/{process}/{file}").read_bytes()
     conductor.kill()
     conductor.communicate()
-    wait_until(lambda: not is_alive(pid))
-    wait_until(lambda: left_overs() <= before)
+    assert wait_until(lambda: not is_alive(pid))
+    assert wait_until(lambda: left_overs() <= before)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a time namespace")

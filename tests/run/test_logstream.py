@@ -38,6 +38,7 @@ from tests.loops import needs_root
 from tests.run.trees import is_alive
 from tests.shared import name_of_process, reachable_folder
 from tests.transactions import summarise_logs, summarise_packed
+from tests.waiting import wait_until
 
 DATA = Path(__file__).parent.parent / "data" / "txlog" / "18"
 LINE = b"0 1 1342 0 1795231027 972349\n"
@@ -64,15 +65,6 @@ def stream_to(
         yield stream
     finally:
         stream.close()
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 240.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_growing_logs_are_read_packed_and_deleted(tmp_path: Path) -> None:

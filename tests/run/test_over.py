@@ -32,8 +32,8 @@ from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
 from pgdyno.run.over.stopped import find_stopped, remove_stopped
 from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.hosts import Sshd
-from tests.run.test_link import wait_until
 from tests.run.trees import is_alive
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -425,26 +425,26 @@ def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(
         folder, _, pid = (lines - {"out wait db1\n"}).pop().rpartition(" pid = ")
         assert is_alive(int(pid))
         # What was said just before a kill may not arrive.
-        wait_until(lambda: (Path(folder) / far_run.UNKNOWN).exists() is not is_known)
+        assert wait_until(lambda: (Path(folder) / far_run.UNKNOWN).exists() is not is_known)
         return conductor, Path(folder), int(pid)
 
     conductor, folder, pid = conduct()
     conductor.kill()
     conductor.communicate()
-    wait_until(lambda: not is_alive(pid))
+    assert wait_until(lambda: not is_alive(pid))
     assert (folder / "records/mine/put-back").exists()
     # Nobody knows of this one: it is removed when it has stopped.
     conductor, unknown, pid = conduct(is_known=False)
     conductor.kill()
     conductor.communicate()
-    wait_until(lambda: not unknown.exists())
+    assert wait_until(lambda: not unknown.exists())
     assert not is_alive(pid)
     # Its runner is killed, too: the next command removes it.
     conductor, unknown, pid = conduct(is_known=False)
     runner = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(runner, signal.SIGKILL)
     conductor.communicate()
-    wait_until(lambda: not is_alive(pid))
+    assert wait_until(lambda: not is_alive(pid))
     assert (unknown / "records/mine/put-back").exists()
     # The folder of a command that was cut off with a record which is known stays for it.
     conductor, other, pid = conduct()
@@ -463,7 +463,7 @@ def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(
             seen.append(int(began.files["study.toml"].split()[-1]))
             assert link._master is not None
             os.kill(link._master.pid, signal.SIGSTOP)
-            wait_until(lambda: not is_alive(seen[0]))
+            assert wait_until(lambda: not is_alive(seen[0]))
             os.kill(link._master.pid, signal.SIGCONT)
 
         with pytest.raises(StepFailedError, match="the link to db1 was lost"):

@@ -15,7 +15,7 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.run import quiet_server
 from pgdyno.run.page_server import HOST, Updates, describe_address, describe_readers, listen, serving
-from tests.cli.program import wait_until
+from tests.waiting import wait_until
 
 TOKEN = "the-token"
 

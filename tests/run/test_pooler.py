@@ -34,7 +34,6 @@ from pgdyno.run.postgres.pooler_console import CONSOLE, SilentPoolerError, open_
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
-from tests.cli.program import wait_until
 from tests.homes import reachable_folder, some_home
 from tests.run.test_live_round import SLICE_S, once_alternating
 from tests.run.test_privileges import pooling
@@ -43,6 +42,7 @@ from tests.run.test_trial import gaps_beside_late_samples
 from tests.shared import shared_templates
 from tests.stages import prepare_stage
 from tests.tools.pgcluster import PORT, running
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
 # Its clients wait for the two connections, each of which one of them holds while it sleeps.

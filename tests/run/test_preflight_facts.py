@@ -24,10 +24,10 @@ from pgdyno.run.host.state import read_clock
 from pgdyno.run.host.timers import parse_systemd_timers
 from pgdyno.run.host.tree import Tree
 from pgdyno.run.preflight import PreflightSubject, read_preflight
-from tests.cli.program import wait_until
 from tests.proc_trees import FOLDER
 from tests.shared import reachable_folder
 from tests.sysctls import machine_settings, needs_proc_sys, one_at_a_time
+from tests.waiting import wait_until
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 CGROUPS = Path("/sys/fs/cgroup")

@@ -27,9 +27,9 @@ from pgdyno.run.host import process
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.sql import begin_carefully, planning, read_service_marks, read_setting
 from pgdyno.run.sample.server_sampler import ServerReader
-from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 SECRET = "kanari:/vogel@7"

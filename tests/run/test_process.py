@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,9 +15,9 @@ import pytest
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host import process
-from tests.cli.program import wait_until
 from tests.run.trees import is_alive
 from tests.shared import reachable_folder, run_without_ptrace
+from tests.waiting import wait_until
 
 
 def test_run_gives_outputs_and_exit_code() -> None:
@@ -87,10 +86,7 @@ def test_a_child_dies_with_its_owner(user: process.ServerUser | None) -> None:
     assert Path(f"/proc/{child}").stat().st_uid == (os.geteuid() if user is None else user.uid)
     owner.kill()
     owner.wait()
-    deadline = time.monotonic() + 240
-    while is_alive(child) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_alive(child)
+    assert wait_until(lambda: not is_alive(child))
 
 
 def test_a_child_does_not_begin_if_its_owner_died_before_it_could_be_told(tmp_path: Path) -> None:

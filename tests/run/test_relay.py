@@ -21,6 +21,7 @@ from pgdyno.run.over import talk
 from pgdyno.run.over.relay import _Relay, relaying
 from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.hosts import Sshd
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 SERVER = HostEntry(role=HostRole.SERVER, ssh="db1")
@@ -62,10 +63,7 @@ def test_everything_goes_to_and_fro(by_ssh: Sshd, tmp_path: Path, monkeypatch: p
     # All of it ends with the relay.
     assert left.wait(timeout=240) == 255
     left.communicate()
-    deadline_s = time.monotonic() + 240
-    while socket.parent.exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    assert wait_until(lambda: not socket.parent.exists())
     with pytest.raises(HostError, match="there is no way to db2 any more") as gone, open_load_link(LOAD):
         pass
     assert "`pgdyno resume`" in gone.value.hint
@@ -126,10 +124,7 @@ class SlowLink(SshLink):
         self.heard, self.end = heard, end
 
     def connect(self) -> None:
-        deadline_s = time.monotonic() + 240
-        while b"\n\n\n" not in self.heard.read_bytes():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        assert wait_until(lambda: b"\n\n\n" in self.heard.read_bytes())
         # That ends the relay.
         os.close(self.end)
         raise HostError("db2 does not answer")

@@ -22,10 +22,10 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.session import find_session
 from pgdyno.run.own_server import OwnServer
 from pgdyno.spec.study import DataSpec, RestorePolicy, ServerSpec
-from tests.cli.program import wait_until
 from tests.homes import installation_of, some_home
 from tests.loops import mounted_loop, needs_root
 from tests.shared import reachable_folder
+from tests.waiting import wait_until
 
 SCRIPTS = Path(__file__).parents[2] / "docs/guide/restore-command"
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from pgdyno.run.sample import os_sampler as sample_os
-from tests.cli.program import wait_until
 from tests.run.sampler_lines import read_lines, read_rest, read_until
+from tests.waiting import wait_until
 
 PROGRAM = [sys.executable, "-S", "-I", sample_os.__file__]
 BUSY = [sys.executable, "-S", "-c", "while True: pass"]
@@ -226,9 +226,7 @@ def test_it_ends_when_its_parent_dies(tmp_path: Path) -> None:
     # The shell holds the sampler's stdin open through a sleeping sibling, so that only the parent's death can end it.
     line = f"sleep 90 | {' '.join(PROGRAM)} 0.1 >{output} & until [ -s {output} ]; do sleep 0.05; done; kill -9 $$"
     subprocess.run(["sh", "-c", line], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 240
-    while b'"end"' not in output.read_bytes() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert wait_until(lambda: b'"end"' in output.read_bytes())
     assert json.loads(output.read_bytes().splitlines()[-1])["end"] == "parent gone"
 
 

@@ -18,9 +18,9 @@ from pgdyno.facts.views import server_counters
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from tests.cli.program import wait_until
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
 from tests.run.sampler_lines import read_lines, read_rest, read_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 SAMPLER = "pgdyno.run.sample.server_sampler"

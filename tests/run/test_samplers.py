@@ -42,6 +42,7 @@ from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.cli.experiments import LATE
 from tests.facts.clusters import Cluster, made_cluster
 from tests.hosts import Sshd
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -66,22 +67,15 @@ def run_samplers(cluster: Cluster, folder: Path, during: Callable[[Samplers], No
         during(samplers)
         pids = samplers.pids
     # A backend sees a moment later that its client has gone.
-    wait_until(lambda: not any(is_running(pid) for pid in pids.values()))
+    assert wait_until(lambda: not any(is_running(pid) for pid in pids.values()))
     return samplers.gaps
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def wait_for_samples(folder: Path, count: int, *, of: tuple[str, ...] = (OS_FILE, SERVER_FILE)) -> None:
     """Wait for so many more of each: a busy machine may make them late."""
     for path in (folder / name for name in of):
         had = path.read_bytes().count(b"\n")
-        wait_until(lambda path=path, had=had: path.read_bytes().count(b"\n") >= had + count)  # type: ignore[misc]
+        assert wait_until(lambda path=path, had=had: path.read_bytes().count(b"\n") >= had + count)  # type: ignore[misc]
 
 
 def is_late(gap: SamplerGap) -> bool:
@@ -131,7 +125,7 @@ def test_backends_of_clients_are_counted_and_the_samplers_own_is_not(cluster: Cl
             backend_pid = connection.info.backend_pid
             connection.execute("SELECT count(*) FROM generate_series(1, 3000000)")
             wait_for_samples(tmp_path, 2)
-        wait_until(lambda: not is_running(backend_pid))
+        assert wait_until(lambda: not is_running(backend_pid))
         # One that ended counts on.
         wait_for_samples(tmp_path, 3)
 
@@ -251,7 +245,7 @@ def test_a_server_that_dies_is_a_gap_in_the_servers_words(tmp_path: Path) -> Non
         def during(samplers: Samplers) -> None:
             pid = samplers.pids[SERVER]
             cluster.kill()
-            wait_until(lambda: "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text())
+            assert wait_until(lambda: "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text())
 
         (gap,) = [gap for gap in run_samplers(cluster, tmp_path, during) if not is_late(gap)]
     assert gap.source == SERVER
@@ -297,7 +291,7 @@ def test_an_error_in_the_block_still_stops_both(cluster: Cluster, tmp_path: Path
     pids = pids_of(tmp_path)
     ended = [pid for label, pid in pids.items() if label != BACKEND_LABEL]
     assert not any(map(is_running, ended))
-    wait_until(lambda: not any(map(is_running, pids.values())))
+    assert wait_until(lambda: not any(map(is_running, pids.values())))
 
 
 def test_what_is_no_part_of_the_study_is_told_apart(cluster: Cluster, tmp_path: Path) -> None:

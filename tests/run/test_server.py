@@ -9,8 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -25,6 +24,7 @@ from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
 from tests.homes import SPECS, initdb, installation_of, some_home
 from tests.ports import find_free_port
 from tests.shared import reachable_folder
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -66,15 +66,6 @@ def shared_memory_of(home: Home) -> set[str]:
             continue
     assert len(found) > 1
     return {lines[6].split()[1], *found}
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 240.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return condition()
 
 
 def test_it_starts_with_the_settings_and_checksums_and_stops_clean(server: Server) -> None:

@@ -26,9 +26,9 @@ from pgdyno.run.host.tree import Tree
 from pgdyno.run.postgres.installation import installed_majors, read_server_facts
 from pgdyno.spec.study import ServerKind, ServerSpec
 from pgdyno.tune.subject import LoadHints
-from tests.cli.program import wait_until
 from tests.sysctls import machine_settings, needs_proc_sys
 from tests.tools.pgcluster import Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 SETTINGS = ("fsync=on", "shared_buffers=64MB")
@@ -237,7 +237,7 @@ def test_a_server_that_lets_nobody_in(cluster: Cluster) -> None:
     hba.write_text("local all all reject\n")
     cluster.run("pg_ctl", "-D", str(cluster.data), "reload")
     try:
-        assert wait_until(lambda: look(cluster)[0].origin is ServerOrigin.FILES, seconds=300)
+        assert wait_until(lambda: look(cluster)[0].origin is ServerOrigin.FILES)
         server, unseen = look(cluster)
     finally:
         hba.write_text(before)

@@ -19,9 +19,9 @@ from pgdyno.run.given.data_folder import find_data_folder
 from pgdyno.run.given.state import read_server_state
 from pgdyno.run.host.stale import name_of_this_process
 from pgdyno.run.postgres.installation import Installation, read_server_facts
-from tests.cli.program import wait_until
 from tests.shared import name_of_process
 from tests.tools.pgcluster import Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -190,7 +190,7 @@ def test_what_waits_for_a_restart_is_not_what_the_server_keeps(cluster: Cluster)
     cluster.sql("ALTER SYSTEM SET max_connections = 77")
     cluster.sql("SELECT pg_reload_conf()")
     try:
-        assert wait_until(lambda: read_server_state(folder).waiting_names == {"max_connections"}, seconds=300)
+        assert wait_until(lambda: read_server_state(folder).waiting_names == {"max_connections"})
     finally:
         cluster.sql("ALTER SYSTEM RESET max_connections")
         cluster.sql("SELECT pg_reload_conf()")

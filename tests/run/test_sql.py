@@ -9,8 +9,8 @@ import pytest
 from pgdyno.errors import StepFailedError
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from tests.cli.program import wait_until
 from tests.facts.clusters import Cluster, made_cluster
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

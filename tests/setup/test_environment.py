@@ -12,11 +12,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 from .conftest import PATH, TREE, Clone, environment, make_clone
 
@@ -154,20 +155,13 @@ def silent_index() -> Iterator[tuple[socket.socket, dict[str, str]]]:
         yield index, {"PIP_INDEX_URL": address, "PIP_TIMEOUT": "3600", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 600
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_interrupted_and_killed_set_ups_are_started_afresh_by_one_of_two_runs_at_once(
     fresh: Callable[[], Clone],
 ) -> None:
     clone = fresh()
     with silent_index() as (_, of_index):
         run = clone.start(**of_index)
-        wait_for((clone.venv / "pyvenv.cfg").exists)
+        assert wait_until((clone.venv / "pyvenv.cfg").exists, within_s=600)
         os.killpg(run.pid, signal.SIGINT)
         _, said = run.communicate(timeout=600)
     assert run.returncode == 130
