@@ -40,16 +40,16 @@ def look_after(server: ServerUnderTest, seen: Observed) -> None:
 def _look(server: ServerUnderTest, seen: Observed) -> StatementsLook | None:
     # The load's database is a copy without the extension; one view shows the statements of all databases.
     with server.connect(database="postgres") as connection:
-        remedy = _REMEDY.format(database=connection.info.dbname)
+        database = connection.info.dbname
+        reason = f"the database {database} has no such extension"
         try:
             look = sql.read_statements(connection, watched_database=server.address.dbname)
         except StepFailedError as error:
             if connection.broken:
                 raise
             # The server's own words, without the query.
-            look, reason = None, f"{error.detail.splitlines()[0]}; {remedy}"
-        else:
-            reason = f"the database {connection.info.dbname} has no such extension; {remedy}"
+            look, reason = None, error.detail.splitlines()[0]
     if look is None:
+        reason = f"{reason}; {_REMEDY.format(database=database)}"
         seen.gaps = (*seen.gaps, Gap(source=STATEMENTS, reason=reason))
     return look
