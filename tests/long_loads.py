@@ -146,6 +146,6 @@ def make_part(name: str, *, endpoint: str | None = None, epoch_offset_s: float =
 
 
 def add_part(folder: Path, part: LoadPart, batch: TransactionBatch) -> LoadPart:
-    place = folder / LOADS_DIR / part.host
+    place = folder / LOADS_DIR / part.folder_name
     write_log(place, batch, summarise(batch))
     return write_part(place, part)

@@ -167,6 +167,31 @@ def test_seconds_of_load_hosts_count_where_each_of_them_ran_throughout(
     assert len(list_tps(data)) == SECONDS - 2
 
 
+@pytest.mark.parametrize("ahead_s", [0.0, -0.3, 3600.4])
+def test_parts_on_load_hosts_add_up_to_the_whole_whatever_the_clocks_there_say(tmp_path: Path, ahead_s: float) -> None:
+    parts = []
+    for name, mean_s in (("reads", 0.01), ("writes", 0.04)):
+        for host, wall_s in (("load1", 0.0), ("load2", ahead_s)):
+            made = make_part(name, endpoint="primary", epoch_offset_s=EPOCH_S - START_S + wall_s)
+            part = msgspec.structs.replace(made, host=host, folder=f"{name}+{host}")
+            batch = run_clients(about(mean_s, mean_s / 10), SECONDS, seed=len(parts), epoch_s=EPOCH_S + wall_s)
+            parts.append(add_part(tmp_path, part, batch))
+            exchanges = [ClockExchange(0, START_S, START_S + 0.0001, START_S + 0.0002)]
+            append_exchanges(tmp_path / LOADS_DIR / part.folder / CLOCK_FILE, exchanges)
+    data = read_trial_data(tmp_path, make_trial(SECONDS, generators=tuple(parts)))
+    found = analyse(data, clients=4 * CLIENTS)
+    assert [(one.name, one.endpoints, one.clients) for one in found.parts] == [
+        ("reads", ("primary",), 2 * CLIENTS),
+        ("writes", ("primary",), 2 * CLIENTS),
+    ]
+    tps = [one.tps or 0.0 for one in found.parts]
+    assert tps == pytest.approx([2 * CLIENTS / 0.01, 2 * CLIENTS / 0.04], rel=0.05)
+    assert sum(tps) == pytest.approx(found.tps)
+    # Percentiles are of both hosts, too.
+    assert all(one.percentiles[0].value_ms for one in found.parts)
+    assert [(one.host, one.clients) for one in found.generators] == [("load1", 2 * CLIENTS), ("load2", 2 * CLIENTS)]
+
+
 def test_a_load_that_ended_early_has_no_seconds_after_its_last_transaction(tmp_path: Path) -> None:
     """Its process may end long after that, as where the server went away."""
     batch = run_clients(about(0.02, 0.002), SECONDS / 2, seed=1)

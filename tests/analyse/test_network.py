@@ -13,6 +13,7 @@ from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, estimate_network, measure_network
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.trial.analysis import analyse_trial
+from pgdyno.plan.types import PlannedPart
 from pgdyno.record.pgbench.output import PgbenchSummary, ScriptResult, StatementResult
 from pgdyno.record.samples.pings import Pings
 from pgdyno.record.trial_data import TrialData, read_trial_data
@@ -62,6 +63,27 @@ def test_scripts_count_by_how_often_each_ran() -> None:
     assert count_exchanges(load, warm_up, PgbenchSummary(scripts=tuple(ran))) == 2.5
     with pytest.raises(UncountableError, match="no warm-up"):
         count_exchanges(load, None, None)
+
+
+def test_scripts_of_a_part_are_those_of_its_own_place_among_all() -> None:
+    own = {"threads": 1, "endpoint": "primary"}
+    parts = (
+        PlannedPart(name="writes", scripts=(("/my.sql", 1),), clients=1, **own),
+        PlannedPart(name="reads", scripts=(("/my.sql", 1), ("select-only", 1)), clients=1, **own),
+    )
+    scripts = tuple(script for part in parts for script in part.scripts)
+    load = msgspec.structs.replace(LOAD, parts=parts, scripts=scripts)
+    listed = [("A;", "B;", "C;"), ("D;", "E;"), ()]
+    warm_up = PgbenchSummary(
+        scripts=tuple(
+            ScriptResult(number=number, name="", statements=statements(*commands))
+            for number, commands in enumerate(listed, start=1)
+        )
+    )
+    assert count_exchanges(load, warm_up, None, part="writes") == 3.0
+    ran = [ScriptResult(number=number, name="", transaction_count=count) for number, count in ((1, 300), (2, 100))]
+    assert count_exchanges(load, warm_up, PgbenchSummary(scripts=tuple(ran)), part="reads") == 1.75
+    assert count_exchanges(load, warm_up, None) == 2.0
 
 
 def test_commands_of_a_single_script_stand_in_the_summary_itself() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
@@ -101,6 +102,23 @@ def test_what_earlier_pgdynos_would_run_in_another_way_has_a_format_of_its_own()
     split = {"hosts": 0, "workload": [{"name": "split", "parts": parts}]}
     assert choose(**split) == 5
     assert choose(**split, server={"kind": "given", "dsn": "host=db1"}) == 7
+    assert choose(workload=split["workload"]) == 7
+
+
+def test_parts_share_the_cpus_of_a_load_host() -> None:
+    parts = [{"name": "select-only", "clients": 12}, {"name": "tpcb-like", "clients": 4}]
+    study = make_study(asked(workload=[{"name": "split", "parts": parts}]), source="a test", folder=Path())
+    machine = msgspec.structs.replace(MACHINE, load_cpu_count=8.0)
+    assert [part.threads for part in plan_study(study, machine).loads[0].parts] == [6, 2]
+    assert [part.threads for part in plan_study(study, MACHINE).loads[0].parts] == [2, 1]
+    with pytest.raises(SpecError, match="variants cannot change load_hosts"):
+        plan_of(workload=[{"name": "split", "parts": parts}], sweep=ONE_OR_TWO)
+
+
+def test_a_part_that_reads_from_standbys_of_pgdynos_own_is_refused_from_load_hosts() -> None:
+    parts = [{"name": "select-only", "clients": 1, "endpoint": "replicas"}, {"name": "tpcb-like", "clients": 1}]
+    with pytest.raises(SpecError, match="load hosts do not reach standbys of pgdyno's own"):
+        plan_of(workload=[{"name": "split", "parts": parts}], server={"standbys": 1})
 
 
 def test_variants_that_differ_in_more_do_not_differ_in_one_thing_only() -> None:

@@ -358,7 +358,7 @@ def test_bad_luck_ends_the_load_on_all_hosts(
 
             def abort(group: PgbenchGroup = group, happens: Happens = happens, pids: dict[str, int] = pids) -> None:
                 if not pids and group.far_pids:
-                    pids |= group.far_pids
+                    pids |= {name: pid for name, (pid,) in group.far_pids.items()}
                     happens(group, pids)
 
             with pytest.raises(StepFailedError) as caught:
@@ -397,7 +397,7 @@ def test_a_stopped_pgbench_is_named(
 
         def stop(_: Progress) -> None:
             if not pids:
-                pids.update(group.far_pids)
+                pids.update({name: pid for name, (pid,) in group.far_pids.items()})
                 os.kill(pids["db1"], signal.SIGSTOP)
 
         run = empty_run(address, tmp_path, duration_s=120)

@@ -18,7 +18,8 @@ _OF_PARTS = ("clients", "threads", "endpoint", "scripts")
 def plan_parts(workload: WorkloadSpec, machine: Machine) -> PlannedWorkload:
     """Plan a workload that has parts."""
     total = sum(part.clients for part in workload.parts)
-    threads = min(total, machine.cpu_count)
+    # Those of each load host, where the load comes from some.
+    threads = min(total, machine.load_cpu_count or machine.cpu_count)
     parts = tuple(
         PlannedPart(
             name=part.name,
@@ -81,6 +82,9 @@ def _find_refusals(study: Study, variants: Sequence[Variant]) -> Iterator[tuple[
             why = "a trial runs one pooler"
             yield f"{' and '.join(sorted(poolers))} are two poolers", why, "let its parts connect to one of them"
     for variant in variants:
+        if variant.load_hosts is not None:
+            why = "a verdict on the number of load hosts is one on the whole load, and parts have their own"
+            yield "variants cannot change load_hosts", why, "compare it on a load whose clients all do the same"
         for key in _OF_PARTS:
             if getattr(variant, key):
                 why = f"{variant.name} would set it for all parts, which have their own"

@@ -112,7 +112,7 @@ class FailoverData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GeneratorData(msgspec.Struct, frozen=True, kw_only=True):
-    """What one load host, or one part on this machine, left of a trial; None where it is missing."""
+    """What one of several pgbenches left of a trial; None where it is missing."""
 
     part: LoadPart
     pgbench: PgbenchSummary | None
@@ -120,7 +120,8 @@ class GeneratorData(msgspec.Struct, frozen=True, kw_only=True):
     """Stamped with the time of day of its machine."""
     clock: ClockFit | None
     os: OsSamples | None
-    """Samples of its machine, with times of the clock of the machine that pgdyno ran on."""
+    """Samples of its machine, with times of the clock of the machine that pgdyno ran on; of several pgbenches on a load host, the
+    first has them."""
     long_load: LongLoad | None = None
     """When each transaction ran, where they take long, on the trial's clock; None for others."""
 
@@ -203,10 +204,13 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
         until_s = min(start_s + min(planned_s, self.record.load_s or planned_s), seen.last_stamp_us / 1e6)
         return range(first, max(first, math.floor(until_s - max(shifts_s))))
 
+    def find_behind_s(self, generator: GeneratorData) -> float:
+        """Return by how much the stamps of one of several pgbenches are behind those of the trial's clock, in seconds."""
+        return self.record.clock_offset_s - find_clock_offset_s(generator.part, generator.clock or SAME_CLOCK)
+
     def _find_shifts_s(self) -> list[float]:
         """Return by how much the seconds of each pgbench's log begin after those of the trial's clock that they merge into."""
-        offsets_s = (find_clock_offset_s(one.part, one.clock or SAME_CLOCK) for one in self.generators)
-        behind_s = [self.record.clock_offset_s - offset_s for offset_s in offsets_s]
+        behind_s = map(self.find_behind_s, self.generators)
         return [behind - round(behind) for behind in behind_s] or [0.0]
 
     @property
@@ -364,9 +368,9 @@ def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) ->
 
 
 def _read_generator(folder: Path, part: LoadPart, record: TrialRecord, attempt: _Attempts) -> GeneratorData:
-    """Read what one of several pgbenches left; of one on a load host also the samples of its machine, on this machine's clock."""
-    place, source = folder / LOADS_DIR / part.host, f"{GENERATOR}: {part.host}"
-    has_machine = not part.is_here
+    """Read what one of several pgbenches left; of the first on a load host also the samples of its machine, on this machine's clock."""
+    place, source = folder / LOADS_DIR / part.folder_name, f"{GENERATOR}: {part.host}"
+    is_first = next(one for one in record.generators if one.host == part.host) is part
 
     def list_own() -> list[LoadLog]:
         return [find_log(place, part, TRANSACTIONS_DIR, clock_offset_s=record.clock_offset_s)]
@@ -377,13 +381,14 @@ def _read_generator(folder: Path, part: LoadPart, record: TrialRecord, attempt: 
         pgbench=attempt("pgbench", lambda: _read_printed(place)),
         transactions=transactions,
         long_load=attempt("transactions", lambda: _read_long_load(list_own, record, transactions)),
-        clock=attempt(source, lambda: read_part_clock(place, part)) if has_machine else None,
-        os=attempt(source, lambda: _read_load_machine(place, part)) if has_machine else None,
+        clock=None if part.is_here else attempt(source, lambda: read_part_clock(place, part)),
+        os=None if part.is_here or not is_first else attempt(source, lambda: _read_load_machine(folder, part)),
     )
 
 
 def _read_load_machine(folder: Path, part: LoadPart) -> OsSamples:
-    return convert_samples(read_os_samples(folder, name=GENERATOR_FILE), read_part_clock(folder, part))
+    samples = read_os_samples(folder / LOADS_DIR / part.host, name=GENERATOR_FILE)
+    return convert_samples(samples, read_part_clock(folder / LOADS_DIR / part.folder_name, part))
 
 
 def _list_logs(folder: Path, record: TrialRecord) -> tuple[LoadLog, ...]:
@@ -420,9 +425,12 @@ def _list_far(generators: Iterable[GeneratorData]) -> tuple[GeneratorData, ...]:
 
 
 def _choose_generator(generators: Sequence[GeneratorData]) -> OsSamples | None:
-    """Return the samples of the load host whose pgbench used the most CPU time."""
+    """Return the samples of the load host on which pgbench used the most CPU time."""
+    spent_s: dict[str, float] = {}
+    for one in generators:
+        spent_s[one.part.host] = spent_s.get(one.part.host, 0.0) + (one.part.cpu_s or 0.0)
     seen = [one for one in generators if one.os is not None]
-    return max(seen, key=lambda one: one.part.cpu_s or 0.0).os if seen else None
+    return max(seen, key=lambda one: spent_s[one.part.host]).os if seen else None
 
 
 def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:

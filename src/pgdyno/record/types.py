@@ -32,7 +32,7 @@ FORMAT_VERSION = 7
 """1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. 4: given servers whose machine was watched
 by ssh, with samples on its own clock. 5: loads of several pgbenches, from load hosts or in parts. 6: loads that take turns on one
 server. 7: what earlier pgdynos would run in another way or refuse to read: numbers of load hosts as variants, parts on a given
-server, load hosts beside standbys or poolers of pgdyno's own. All can be read: new fields have defaults."""
+server, load hosts beside standbys or poolers of pgdyno's own, parts on load hosts. All can be read: new fields have defaults."""
 TURNS_FORMAT = 6
 """Of records of loads that take turns on one server."""
 DIVIDED_FORMAT = 5
@@ -55,7 +55,8 @@ def choose_format(study: Study, plan: Plan, otherwise: int) -> int:
     """
     is_given = study.server.kind is ServerKind.GIVEN
     has_new_topology = bool(study.load_hosts) and not is_given and bool(study.server.standbys or study.poolers)
-    has_new_load = any(load.load_hosts is not None or (is_given and load.parts) for load in plan.loads)
+    is_apart = is_given or bool(study.load_hosts)
+    has_new_load = any(load.load_hosts is not None or (is_apart and load.parts) for load in plan.loads)
     if has_new_topology or has_new_load:
         return FORMAT_VERSION
     if plan.takes_turns:

@@ -8,9 +8,10 @@ import msgspec
 
 from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
 from pgdyno.plan.types import PlannedPart
+from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.joined import share_clients
+from pgdyno.run.load.part_run import PartRun
 from pgdyno.run.load.parts import PgbenchParts
-from pgdyno.run.load.parts_load import PartRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -22,13 +23,17 @@ from pgdyno.spec.pooler import PRIMARY, REPLICAS
 def divide_load(stage: TrialStage, trial: PlannedTrial) -> TrialStage:
     """Return the stage with what makes a trial's load: one pgbench for each part, and for each standby that its clients read from.
 
-    The servers run. A load of one kind of clients at one address stays with the one pgbench of the stage.
+    The servers run. A load of one kind of clients at one address stays with the one pgbench of the stage, or with one on each
+    load host.
     """
     load, generator = stage.plan.find_load(trial), stage.generator
-    if not (load.parts or REPLICAS in load.endpoints) or not isinstance(generator, Pgbench):
+    if not (load.parts or REPLICAS in load.endpoints) or not isinstance(generator, Pgbench | PgbenchGroup):
         return stage
     runs = tuple(_list_runs(stage, load))
-    return stage if len(runs) < 2 else msgspec.structs.replace(stage, generator=PgbenchParts(generator, runs))
+    if len(runs) < 2:
+        return stage
+    made = PgbenchParts(generator, runs) if isinstance(generator, Pgbench) else generator.in_parts(runs)
+    return msgspec.structs.replace(stage, generator=made)
 
 
 def _list_runs(stage: TrialStage, load: PlannedWorkload) -> Iterator[PartRun]:

@@ -204,8 +204,8 @@ class _Observers:
         # pgbench reads the time of day once, as it starts, and its log counts on from there.
         self._seen.clock_offset_s = wall_clock_offset_s()
         if far_pids := self._generator.far_pids:
-            for name, far_pid in far_pids.items():
-                self._samplers.follow_far(name, LOAD_LABEL, far_pid)
+            for name, pids in far_pids.items():
+                self._samplers.follow_far(name, LOAD_LABEL, *pids)
         else:
             self._samplers.follow(LOAD_LABEL, *(self._generator.part_pids or (pid,)))
         self._samplers.follow(LOG_READER_LABEL, self._stream.pid)

@@ -15,7 +15,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial
-from pgdyno.record.generators.parts import find_part_folders
+from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.samples.files import pack_samples
 from pgdyno.record.samples.server_machine import SERVER_LOG
@@ -121,7 +121,7 @@ def to_trial_error(caught: PgdynoError | OSError) -> PgdynoError:
 def _pack(folder: Path, seen: Observed) -> None:
     """Pack the samples. Samples that cannot be packed stay as they are: the trial's own figures do not depend on them."""
     try:
-        for place in (folder, *find_part_folders(folder)):
+        for place in (folder, *(folder / LOADS_DIR).glob("*")):
             pack_samples(place)
     except PgdynoError as exc:
         seen.gaps = (*seen.gaps, Gap(source="samples", reason=f"not packed: {exc.reason}"))

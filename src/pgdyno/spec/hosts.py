@@ -147,7 +147,7 @@ def make_named_hosts(server: str | None, loads: Sequence[str] = ()) -> dict[str,
     """
     repeated = sorted({name for name in loads if loads.count(name) > 1})
     if repeated:
-        raise SpecError(f"--load-host {repeated[0]} is named twice", hint="a load host runs one pgbench")
+        raise SpecError(f"--load-host {repeated[0]} is named twice", hint="name each load host once")
     try:
         hosts = {name: HostEntry(role=HostRole.LOAD, ssh=name) for name in loads}
         if server is not None:

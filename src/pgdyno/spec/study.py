@@ -434,8 +434,6 @@ class Study(StudyTable, frozen=True, kw_only=True):
     def _check_hosts(self) -> None:
         if self.load_hosts and self.server.kind is not ServerKind.GIVEN:
             self._check_own_loads()
-        if self.load_hosts and any(one.parts for one in self.workload):
-            raise ValueError("a load in parts comes from one machine: leave out parts, or load hosts")
         if self.server.address is not None and not self.load_hosts:
             raise ValueError("address is where load hosts reach the server, and the study names no load host")
         servers = [name for name, entry in self.hosts.items() if entry.role is HostRole.SERVER]

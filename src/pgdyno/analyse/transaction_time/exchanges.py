@@ -19,7 +19,9 @@ class UncountableError(Exception):
     """Why exchanges cannot be counted."""
 
 
-def count_exchanges(workload: PlannedWorkload, warm_up: PgbenchSummary | None, load: PgbenchSummary | None) -> float:
+def count_exchanges(
+    workload: PlannedWorkload, warm_up: PgbenchSummary | None, load: PgbenchSummary | None, *, part: str = ""
+) -> float:
     """Count the exchanges of an average transaction.
 
     Args:
@@ -27,13 +29,20 @@ def count_exchanges(workload: PlannedWorkload, warm_up: PgbenchSummary | None, l
         warm_up: pgbench's summary of the warm-up, which lists the commands of script files; None without a warm-up.
         load: pgbench's summary of the measured load, with the transactions of each script if there are several; None if it was
             not read.
+        part: The part of the load whose transactions they are, and which `load` is the summary of; empty: all of them.
 
     Raises:
         UncountableError: They cannot be counted, with the reason.
     """
-    counts = [_count_in(name, place, warm_up) for place, (name, _) in enumerate(workload.scripts)]
+    scripts, first = workload.scripts, 0
+    for one in workload.parts if part else ():
+        if one.name == part:
+            scripts = one.scripts
+            break
+        first += len(one.scripts)
+    counts = [_count_in(name, place, warm_up) for place, (name, _) in enumerate(scripts, start=first)]
     ran = [] if load is None else [script.transaction_count or 0 for script in load.scripts]
-    weights = ran if len(ran) == len(counts) and any(ran) else [weight for _, weight in workload.scripts]
+    weights = ran if len(ran) == len(counts) and any(ran) else [weight for _, weight in scripts]
     return sum(count * weight for count, weight in zip(counts, weights, strict=True)) / sum(weights)
 
 

@@ -6,54 +6,78 @@ the rate of those empty statements, the less room is left in the load host and o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pgdyno.analyse.threads import measure_threads
 from pgdyno.analyse.transaction_time.exchanges import UncountableError, count_exchanges
 from pgdyno.analyse.trial.latency import measure_percentiles
 from pgdyno.analyse.types import GeneratorFigures
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
+from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.trial_data import GeneratorData, TrialData
 from pgdyno.record.types import StudyRecord
 
 
 def measure_generators(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> tuple[GeneratorFigures, ...]:
     """Measure each load host's part; none if the load came from the machine that pgdyno ran on."""
-    hosts = data.far_generators
-    if not hosts:
-        return ()
-    try:
-        exchanges = count_exchanges(workload, data.warm_up, data.pgbench)
-    except UncountableError:
-        exchanges = None
-    return tuple(_measure(record, data, one, exchanges) for one in hosts)
+    by_host: dict[str, list[GeneratorData]] = {}
+    for one in data.far_generators:
+        by_host.setdefault(one.part.host, []).append(one)
+    return tuple(_measure(record, workload, data, of) for of in by_host.values())
 
 
 def _measure(
-    record: StudyRecord, data: TrialData, generator: GeneratorData, exchanges: float | None
+    record: StudyRecord, workload: PlannedWorkload, data: TrialData, of: Sequence[GeneratorData]
 ) -> GeneratorFigures:
-    part, load_s = generator.part, data.record.load_s
-    count = None if generator.pgbench is None else generator.pgbench.transaction_count
-    tps = None if count is None or not load_s else count / load_s
-    known = next((host for host in record.load_hosts if host.name == part.host), None)
-    sent_per_s = None if tps is None or exchanges is None else tps * exchanges
+    """Measure what a load host did, with all of its pgbenches: each part of a load has one there."""
+    first, load_s = of[0], data.record.load_s
+    known = next((host for host in record.load_hosts if host.name == first.part.host), None)
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     thread_ratio = None
-    if generator.os is not None and start_s is not None and end_s is not None:
+    if first.os is not None and start_s is not None and end_s is not None:
         # Waits for a CPU are the thread's time, too.
-        thread_ratio = max(map(sum, measure_threads(generator.os, start_s, end_s)), default=None)
-    latency = None if generator.transactions is None else generator.transactions.latency()
-    p99 = None if latency is None else next(one for one in measure_percentiles(latency) if one.name == "p99")
+        thread_ratio = max(map(sum, measure_threads(first.os, start_s, end_s)), default=None)
     return GeneratorFigures(
-        host=part.host,
-        clients=part.clients,
-        threads=part.threads,
-        tps=tps,
-        p99_ms=None if p99 is None else p99.value_ms,
-        cpu_s=part.cpu_s,
-        stream_cpu_s=part.stream_cpu_s,
+        host=first.part.host,
+        clients=sum(one.part.clients for one in of),
+        threads=sum(one.part.threads for one in of),
+        tps=_divide(_add([_count(one) for one in of]), load_s),
+        p99_ms=_find_p99_ms(of),
+        cpu_s=_add([one.part.cpu_s for one in of]),
+        stream_cpu_s=_add([one.part.stream_cpu_s for one in of]),
         thread_ratio=thread_ratio,
-        machine_cpu_ratio=None if generator.os is None else data.mean_within_load(series.cpu_busy(generator.os)),
-        sent_per_s=sent_per_s,
+        machine_cpu_ratio=None if first.os is None else data.mean_within_load(series.cpu_busy(first.os)),
+        sent_per_s=_divide(_add([_count_sent(workload, data, one) for one in of]), load_s),
         empty_per_s=None if known is None else known.empty_tps,
-        clock=generator.clock,
+        clock=first.clock,
     )
+
+
+def _count(generator: GeneratorData) -> int | None:
+    return None if generator.pgbench is None else generator.pgbench.transaction_count
+
+
+def _count_sent(workload: PlannedWorkload, data: TrialData, generator: GeneratorData) -> float | None:
+    """Count the exchanges of a pgbench; of a load without parts, an average transaction is that of all load hosts."""
+    count, part = _count(generator), generator.part.part
+    try:
+        each = count_exchanges(workload, data.warm_up, generator.pgbench if part else data.pgbench, part=part)
+    except UncountableError:
+        return None
+    return None if count is None else count * each
+
+
+def _find_p99_ms(of: Sequence[GeneratorData]) -> float | None:
+    known = [one.transactions.latency() for one in of if one.transactions is not None]
+    if len(known) < len(of):
+        return None
+    return next(one.value_ms for one in measure_percentiles(LatencyHistogram.merged(known)) if one.name == "p99")
+
+
+def _add(values: Sequence[float | None]) -> float | None:
+    return None if None in values else sum(filter(None, values))
+
+
+def _divide(count: float | None, load_s: float | None) -> float | None:
+    return None if count is None or not load_s else count / load_s

@@ -1,5 +1,7 @@
 """Measure what each part of a load did; of a load without parts that is divided among standbys, what each standby served.
 
+A part on load hosts has a pgbench on each; seconds of their own clocks are those that they merge into.
+
 All are measured over the same steady part, that of the whole load, so that their TPS add up to the whole's.
 """
 
@@ -13,6 +15,7 @@ from pgdyno.analyse.throughput import TrialThroughput
 from pgdyno.analyse.trial.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.types import PartAnalysis, PartFigures, Percentile, TrialAnalysis
 from pgdyno.record.transactions.histogram import LatencyHistogram
+from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.trial_data import TRANSACTION_LOG, GeneratorData, TrialData
 from pgdyno.record.types import TrialRecord, why_missing
 
@@ -26,7 +29,7 @@ def measure_parts(data: TrialData, throughput: TrialThroughput | None) -> tuple[
     """
     if throughput is None:
         return ()
-    return tuple(_measure_each([one for one in data.generators if one.part.is_here], data, throughput))
+    return tuple(_measure_each([one for one in data.generators if one.part.endpoint is not None], data, throughput))
 
 
 def _measure_each(
@@ -34,16 +37,16 @@ def _measure_each(
 ) -> Iterator[PartFigures]:
     steady = _find_steady_part(throughput)
     length_s = _find_length_s(throughput, data.record)
-    for name, group in itertools.groupby(members, key=lambda one: one.part.part or one.part.host):
+    for name, group in itertools.groupby(members, key=lambda one: one.part.part or one.part.endpoint or ""):
         of = list(group)
-        seen = [_find_latency(one, steady, throughput.latency_until_epoch_s) for one in of]
+        seen = [_find_latency(one, steady, throughput.latency_until_epoch_s, data) for one in of]
         known = [one for one in seen if one is not None]
         latency = LatencyHistogram.merged(known) if len(known) == len(seen) else None
         yield PartFigures(
             name=name,
-            endpoints=tuple(one.part.endpoint or "" for one in of),
+            endpoints=tuple(dict.fromkeys(one.part.endpoint or "" for one in of)),
             clients=sum(one.part.clients for one in of),
-            tps=_find_tps(of, steady, data.record, length_s=length_s),
+            tps=_find_tps(of, steady, data, length_s=length_s),
             latency_mean_ms=None if latency is None else measure_mean_ms(latency),
             percentiles=_lack_percentiles(data) if latency is None else measure_percentiles(latency),
             failed_count=_sum_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
@@ -74,7 +77,7 @@ def _find_length_s(throughput: TrialThroughput, record: TrialRecord) -> float | 
 
 
 def _find_tps(
-    members: Sequence[GeneratorData], steady: tuple[int, int] | None, record: TrialRecord, *, length_s: float | None
+    members: Sequence[GeneratorData], steady: tuple[int, int] | None, data: TrialData, *, length_s: float | None
 ) -> float | None:
     """Return the TPS of a part; long transactions count by the share of their time, as in `measure_throughput`."""
     rates = []
@@ -82,23 +85,38 @@ def _find_tps(
         if one.transactions is None or not length_s:
             return None
         if (long := one.long_load) is None:
-            ended = one.transactions.latency() if steady is None else one.transactions.window(*steady)
+            ended = (
+                one.transactions.latency() if steady is None else _take_seconds(one, one.transactions, *steady, data)
+            )
             rates.append(ended.count / length_s)
             continue
         from_s, until_s = (long.from_epoch_s, long.until_epoch_s) if steady is None else steady
         rates.append(long.count(from_s, until_s) / (until_s - from_s))
-    return sum(rates) / record.log_sampling_rate
+    return sum(rates) / data.record.log_sampling_rate
 
 
 def _find_latency(
-    member: GeneratorData, steady: tuple[int, int] | None, until_epoch_s: int | None
+    member: GeneratorData, steady: tuple[int, int] | None, until_epoch_s: int | None, data: TrialData
 ) -> LatencyHistogram | None:
     if member.transactions is None:
         return None
     if steady is None:
         return member.transactions.latency()
     # Of long transactions, those of the log's last second count as well.
-    return member.transactions.window(steady[0], until_epoch_s if member.long_load is None else None)
+    until_s = until_epoch_s if member.long_load is None else None
+    return _take_seconds(member, member.transactions, steady[0], until_s, data)
+
+
+def _take_seconds(
+    member: GeneratorData,
+    transactions: TransactionSummary,
+    from_epoch_s: int,
+    until_epoch_s: int | None,
+    data: TrialData,
+) -> LatencyHistogram:
+    """Return the latencies within seconds of the trial's clock, which its own seconds have merged into; see `TransactionSummary.window`."""
+    behind_s = round(data.find_behind_s(member))
+    return transactions.window(from_epoch_s - behind_s, None if until_epoch_s is None else until_epoch_s - behind_s)
 
 
 def _sum_known(counts: Sequence[int | None]) -> int | None:

@@ -155,7 +155,10 @@ def _reach_here(server: Server) -> Address:
 
 def _with_clients(study: Study, cpu_count: float) -> Study:
     """Return a study with the clients that the plan will choose."""
-    loads = (msgspec.structs.replace(one, clients=one.clients or default_clients(cpu_count)) for one in study.workload)
+    loads = (
+        one if one.asked_clients else msgspec.structs.replace(one, clients=default_clients(cpu_count))
+        for one in study.workload
+    )
     return msgspec.structs.replace(study, workload=tuple(loads))
 
 

@@ -1,8 +1,9 @@
 """Describe the part that each of several pgbenches has in a trial's load, and convert its times.
 
-`loads/NAME/` of a trial has the files of one pgbench, on the load host NAME or for the part NAME: what it printed and its
-transactions; of a load host also the samples of its machine, and the exchanges with that machine's clock. Times in these files
-are of that machine. A transaction's stamp counts from the time of day there, which pgbench reads once, as it starts.
+`loads/NAME/` of a trial has the files of one pgbench, on the load host NAME, for the part NAME, or for a part on a load host,
+as PART+HOST: what it printed and its transactions; on a load host also the exchanges with that machine's clock. The samples of a
+load host lie in `loads/HOST/`. Times in these files are of that machine. A transaction's stamp counts from the time of day there,
+which pgbench reads once, as it starts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ CLOCK_FILE = "clock.jsonl"
 PART_FILE = "load.json"
 SAME_CLOCK = ClockFit(at_s=0.0, offset_s=0.0, drift_ratio=0.0, uncertainty_s=0.0, exchange_count=0)
 """Of a part that ran on the machine that pgdyno ran on."""
-# What lies there before pgbench is asked for, and all that does where a load has fewer clients than there are hosts.
+# What lies there before pgbench is asked for, and all that does where a load has fewer clients than there are hosts, or parts run
+# on a host.
 _WITHOUT_LOAD = frozenset({"transactions", "generator"})
 
 

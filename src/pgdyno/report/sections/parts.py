@@ -29,7 +29,8 @@ def build_parts(report: ReportInput) -> Iterator[Section]:
     loads = [load for load in report.record.plan.workloads if load.parts]
     if not loads:
         return
-    blocks: list[Block] = [Prose(words=_describe(load), level=Level.HEADLINE) for load in loads]
+    named = len(report.record.load_hosts)
+    blocks: list[Block] = [Prose(words=_describe(load, named), level=Level.HEADLINE) for load in loads]
     measured = [workload for workload in report.analysis.workloads if workload.parts and workload.load.parts]
     has_failed = any(part.failed_count for workload in measured for part in workload.parts)
     rows = [row for workload in measured for row in _list_rows(workload, has_failed=has_failed)]
@@ -46,8 +47,9 @@ def build_parts(report: ReportInput) -> Iterator[Section]:
     yield Section(title="Parts", id="parts", blocks=tuple(blocks), level=Level.HEADLINE, is_listed=True)
 
 
-def _describe(load: PlannedWorkload) -> str:
-    return f"{load.name} is {join_names([*map(_describe_part, load.parts)])}, side by side as one load."
+def _describe(load: PlannedWorkload, named: int) -> str:
+    hosts = f" from {count_things(load.count_hosts(named), 'load host')}" if named else ""
+    return f"{load.name} is {join_names([*map(_describe_part, load.parts)])}, side by side as one load{hosts}."
 
 
 def _describe_part(part: PlannedPart) -> str:

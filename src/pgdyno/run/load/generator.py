@@ -87,7 +87,7 @@ class LoadGenerator(Protocol):
     """Makes a load and keeps its transactions."""
 
     @property
-    def far_pids(self) -> Mapping[str, int]:
+    def far_pids(self) -> Mapping[str, tuple[int, ...]]:
         """The process ids of the running pgbenches by load host; none if pgbench runs on this machine."""
         ...
 

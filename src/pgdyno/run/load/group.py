@@ -1,7 +1,7 @@
 """Make one load from load hosts: the clients of all are connected, and then let go at one instant.
 
-Each host has its share of the clients, and of a scheduled rate. Their files are kept host by host, with the times of each
-host's own clock. When one pgbench fails, all end.
+Each host has its share of the clients, and of a scheduled rate; of a load in parts, its share of each, made by a pgbench of its
+own. Their files are kept pgbench by pgbench, with the times of each host's own clock. When one pgbench fails, all end.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import RunningLoad
 from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, HostRun, LoadHost
 from pgdyno.run.load.joined import JoinedOutcome, JoinedPgbenches, join_outcome, share_clients, step_seed
+from pgdyno.run.load.part_run import PartRun
 from pgdyno.run.load.pgbench import Pgbench, load_failure
 from pgdyno.run.load.process import ShouldAbort
 
@@ -41,16 +42,31 @@ class PgbenchGroup(JoinedPgbenches):
         hosts: The load hosts.
         local: What is not a load runs with it, on this machine.
         user: This account.
+        parts: What each of several pgbenches on a host does; empty: there is one on each.
     """
 
-    def __init__(self, hosts: Sequence[LoadHost], local: Pgbench, user: ServerUser) -> None:
+    def __init__(
+        self, hosts: Sequence[LoadHost], local: Pgbench, user: ServerUser, parts: Sequence[PartRun] = ()
+    ) -> None:
+        named = [(_name_folder(host, part), part) for part in parts or (None,) for host in hosts]
+        super().__init__(
+            local,
+            [name for name, _ in named],
+            user=user,
+            is_framed=True,
+            lagging=[name for name, part in named if part is not None and part.rate_tps is not None],
+        )
         self._hosts = tuple(hosts)
-        super().__init__(local, [host.name for host in hosts], user=user, is_framed=True)
-        self._pids: dict[str, int] = {}
+        self._parts = tuple(parts)
+        self._pids: dict[str, tuple[int, ...]] = {}
 
     def beside(self, local: Pgbench) -> PgbenchGroup:
         """Return the same load hosts beside another pgbench on this machine."""
         return PgbenchGroup(self._hosts, local, self._user)
+
+    def in_parts(self, parts: Sequence[PartRun]) -> PgbenchGroup:
+        """Return the same load hosts for a load in parts, of which each host makes its share."""
+        return PgbenchGroup(self._hosts, self._local, self._user, parts)
 
     @property
     def hosts(self) -> Mapping[str, LoadHost]:
@@ -58,7 +74,7 @@ class PgbenchGroup(JoinedPgbenches):
         return {host.name: host for host in self._hosts}
 
     @property
-    def far_pids(self) -> Mapping[str, int]:
+    def far_pids(self) -> Mapping[str, tuple[int, ...]]:
         """The process ids of the running pgbenches, by load host."""
         return self._pids
 
@@ -78,22 +94,38 @@ class PgbenchGroup(JoinedPgbenches):
     ) -> Iterator[RunningLoad]:
         """Begin one load; see `LoadGenerator`."""
         with contextlib.ExitStack() as stack:
-            members = []
-            hosts = self._hosts[: run.load_hosts]
-            for host, share in zip(hosts, share_load(run, len(hosts)), strict=False):
-                prefix = self._find_prefix(run, host.name)
+            members: list[HostRun] = []
+            for number, (host, part, share) in enumerate(self._share(run)):
+                folder = _name_folder(host, part)
+                prefix = self._find_prefix(run, folder)
                 log = None if prefix is None else prefix.with_name(FRAMED_LOG)
-                member = HostRun(host, share, directory / LOADS_DIR / host.name, log=log)
+                # Each draws random numbers of its own.
+                own = msgspec.structs.replace(share, random_seed=step_seed(run.random_seed, number))
+                member = HostRun(host, own, directory / LOADS_DIR / folder, log=log, part=part)
                 stack.callback(member.close)
                 members.append(member)
             load = _GroupLoad(members, on_progress, should_abort)
             load.release()
             if run.log_prefix is not None:
                 for member in members:
-                    self._logs[run.log_prefix].add_notes(member.host.name, member.notes)
-            self._pids = {member.host.name: member.pid for member in members if member.pid is not None}
+                    self._logs[run.log_prefix].add_notes(member.name, member.notes)
+            for member in members:
+                if member.pid is not None:
+                    self._pids[member.host.name] = (*self._pids.get(member.host.name, ()), member.pid)
             stack.callback(self._pids.clear)
             yield load
+
+    def _share(self, run: LoadRun) -> Iterator[tuple[LoadHost, PartRun | None, LoadRun]]:
+        """Yield what each pgbench does.
+
+        Clients are dealt to hosts part after part: no host has more than one client more than another.
+        """
+        hosts, dealt = self._hosts[: run.load_hosts], 0
+        for part in self._parts or (None,):
+            whole = run if part is None else part.aim(run)
+            for place, share in share_load(whole, len(hosts), first=dealt % len(hosts)):
+                yield hosts[place], part, share
+            dealt += whole.clients
 
 
 class _GroupLoad:
@@ -126,7 +158,7 @@ class _GroupLoad:
         while not all(member.is_connected and member.exchanges for member in self._members):
             self._take()
             if monotonic_s() > deadline_s:
-                late = ", ".join(member.host.name for member in self._members if not member.is_connected)
+                late = ", ".join(member.name for member in self._members if not member.is_connected)
                 raise StepFailedError(f"the clients of {late} did not connect within {CONNECTS_WITHIN_S:g} s")
             for member in self._members:
                 if not member.is_connected:
@@ -167,27 +199,41 @@ class _GroupLoad:
             self._seconds[number] += seconds
             if member.exit_code != 0 or any(is_client_abort(line) for line in lines):
                 error = load_failure(member.run, (member.directory / STDERR_FILE).read_bytes(), member.exit_code)
-                error.fact = f"{member.host.name}: {error.fact}"
+                error.fact = f"{member.name}: {error.fact}"
                 raise self._should_abort() or error
         while all(self._seconds):
             self._on_progress(merge_progress([seconds.pop(0) for seconds in self._seconds]))
 
 
-def share_load(run: LoadRun, count: int) -> tuple[LoadRun, ...]:
+def share_load(run: LoadRun, count: int, *, first: int = 0) -> tuple[tuple[int, LoadRun], ...]:
     """Divide a load among hosts as evenly as clients can be; fewer hosts take part than there are if it has fewer clients.
 
-    Each draws random numbers of its own.
+    Args:
+        run: The load.
+        count: The number of hosts.
+        first: The place of the host that gets the first client.
+
+    Returns:
+        The places of hosts that take part, and the load of each.
     """
+    shares = {(first + place) % count: n for place, n in enumerate(share_clients(run.clients, count))}
     return tuple(
-        msgspec.structs.replace(
-            run,
-            clients=n,
-            threads=min(run.threads, n),
-            rate_tps=None if run.rate_tps is None else run.rate_tps * n / run.clients,
-            random_seed=step_seed(run.random_seed, place),
+        (
+            place,
+            msgspec.structs.replace(
+                run,
+                clients=n,
+                threads=min(run.threads, n),
+                rate_tps=None if run.rate_tps is None else run.rate_tps * n / run.clients,
+            ),
         )
-        for place, n in enumerate(share_clients(run.clients, count))
+        for place, n in sorted(shares.items())
     )
+
+
+def _name_folder(host: LoadHost, part: PartRun | None) -> str:
+    """Name the folder of a pgbench in the record. No host's name has the sign between: its own folder has its samples."""
+    return host.name if part is None else f"{part.name}+{host.name}"
 
 
 def _conclude(members: Sequence[HostRun], parts: Sequence[LoadPart]) -> JoinedOutcome:

@@ -25,6 +25,7 @@ from pgdyno.run.link.boot import SILENCE_S
 from pgdyno.run.link.far_program import FarProgram
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink
 from pgdyno.run.load.argv import LoadRun, build_argv
+from pgdyno.run.load.part_run import PartRun
 from pgdyno.run.load.pgbench import copy_script
 from pgdyno.run.load.release import note_release
 from pgdyno.run.postgres.address import Address
@@ -244,12 +245,18 @@ class HostRun:
         run: What to run there.
         directory: The folder for its files, made if missing.
         log: The file that gets the framed transaction log; None without one.
+        part: The part of the load that it makes there; None of a load without parts.
     """
 
-    def __init__(self, host: LoadHost, run: LoadRun, directory: Path, *, log: Path | None) -> None:
+    def __init__(
+        self, host: LoadHost, run: LoadRun, directory: Path, *, log: Path | None, part: PartRun | None = None
+    ) -> None:
         self.host = host
         self.run = run
         self.directory = directory
+        self.name = host.name if part is None else f"{part.name} on {host.name}"
+        """What errors call it."""
+        self._of = part
         self._log = log
         self._release_near_s: float | None = None
         self._release_far_s: float | None = None
@@ -261,7 +268,7 @@ class HostRun:
         output = directory / "printed" if log is None else log.with_name(f".{log.name}")
         try:
             request = _make_request(host.entry, run=run, directory=directory, major=host.version_major)
-            self._words = _Words(host.link, host.name, request, output=output, clock=directory / CLOCK_FILE)
+            self._words = _Words(host.link, self.name, request, output=output, clock=directory / CLOCK_FILE)
         except BaseException:
             self._stderr.close()
             output.unlink(missing_ok=True)
@@ -378,7 +385,7 @@ class HostRun:
                 child.communicate()
 
     def _write_part(self) -> None:
-        started, done = self._words.started, self._words.done
+        started, done, of = self._words.started, self._words.done, self._of
         if started is None:
             return
         self._part = LoadPart(
@@ -395,6 +402,10 @@ class HostRun:
             cpu_s=None if done is None else done.cpu_s,
             stream_cpu_s=None if done is None else done.own_cpu_s,
             notes=self.notes,
+            endpoint=None if of is None else of.endpoint,
+            part="" if of is None else of.part,
+            first_script=0 if of is None else of.first_script,
+            folder="" if of is None else self.directory.name,
         )
         with writing(self.directory):
             write_durably(self.directory / PART_FILE, msgspec.json.format(msgspec.json.encode(self._part), indent=1))

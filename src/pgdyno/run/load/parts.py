@@ -19,7 +19,8 @@ from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import RunningLoad
 from pgdyno.run.load.host_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.joined import JoinedPgbenches, step_seed
-from pgdyno.run.load.parts_load import PartMember, PartRun, PartsLoad
+from pgdyno.run.load.part_run import PartRun
+from pgdyno.run.load.parts_load import PartMember, PartsLoad
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import ShouldAbort
 
@@ -44,7 +45,7 @@ class PgbenchParts(JoinedPgbenches):
         self._pids: tuple[int, ...] = ()
 
     @property
-    def far_pids(self) -> Mapping[str, int]:
+    def far_pids(self) -> Mapping[str, tuple[int, ...]]:
         """None: all run on this machine."""
         return {}
 
@@ -90,13 +91,7 @@ class PgbenchParts(JoinedPgbenches):
         """Return the run of one part of a load."""
         part = self._parts[number]
         return msgspec.structs.replace(
-            run,
-            address=part.address,
-            scripts=part.scripts,
-            mode=part.mode,
-            clients=part.clients,
-            threads=part.threads,
-            rate_tps=part.rate_tps,
+            part.aim(run),
             # All are ended together, when the time since their release is over.
             duration_s=run.duration_s + CONNECTS_WITHIN_S,
             random_seed=step_seed(run.random_seed, number),

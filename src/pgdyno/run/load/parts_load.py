@@ -24,31 +24,11 @@ from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import LoadOutcome, RunningLoad
 from pgdyno.run.load.host_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.joined import JoinedOutcome, join_outcome
+from pgdyno.run.load.part_run import PartRun
 from pgdyno.run.load.process import ShouldAbort
 from pgdyno.run.load.release import note_release
-from pgdyno.run.postgres.address import Address
-from pgdyno.spec.table import QueryMode
 
 _LOOK_EVERY_S = 0.001
-
-
-class PartRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of the pgbenches does; see `LoadRun` for what is of the same name."""
-
-    name: str
-    """Name of its folder in the record."""
-    endpoint: str
-    """What its clients connect to: `primary`, a standby or a pooler by its name."""
-    address: Address
-    scripts: tuple[tuple[str, int], ...]
-    mode: QueryMode
-    clients: int
-    threads: int
-    rate_tps: float | None
-    part: str = ""
-    """The study's part that it belongs to; empty of a load that is only divided among standbys."""
-    first_script: int = 0
-    """Number of its first script among those of the whole load."""
 
 
 class PartMember:

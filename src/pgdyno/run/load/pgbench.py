@@ -68,7 +68,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
     libpq: Path | None = None
 
     @property
-    def far_pids(self) -> Mapping[str, int]:
+    def far_pids(self) -> Mapping[str, tuple[int, ...]]:
         """None: pgbench runs on this machine."""
         return {}
 

@@ -189,18 +189,19 @@ class Samplers:
         if self._far is not None and self._watched is not None and self._watched.is_here:
             self._far.say(f"{request}\n")
 
-    def follow_far(self, host: str, label: str, pid: int) -> None:
-        """Tell the OS sampler on a load host to follow one more process there and its threads."""
-        self._loads[host].say(f"{label}={pid}\n{STUDY_LABEL}+={pid}\n")
+    def follow_far(self, host: str, label: str, *pids: int) -> None:
+        """Tell the OS sampler on a load host to follow one more process there and its threads, or several as one."""
+        there = ",".join(map(str, pids))
+        self._loads[host].say(f"{label}={there}\n{STUDY_LABEL}+={there}\n")
         if host not in self._shared_hosts:
             return
+        self._shared_pids += pids
+        shared = ",".join(map(str, self._shared_pids))
         if self._far is not None:
-            self._far.say(f"{label}={pid}\n")
+            self._far.say(f"{label}={shared}\n")
         else:
-            self._shared_pids.append(pid)
-            pids = ",".join(map(str, self._shared_pids))
-            self._tell_os(f"{label}={pids}")
-            self._tell_os(f"{STUDY_LABEL}+={os.getpid()},{pids}")
+            self._tell_os(f"{label}={shared}")
+            self._tell_os(f"{STUDY_LABEL}+={os.getpid()},{shared}")
 
     def follow_tree(self, label: str, pid: int) -> None:
         """Tell the OS sampler to follow a process with all its descendants as one."""
