@@ -159,14 +159,18 @@ def test_slices_find_transactions_of_machines_with_clocks_of_their_own(tmp_path:
     epoch_s = EPOCH_US / 1e6
     batches = {}
     # Load began at 101 s here; one machine's clock since boot is 1,000 s ahead, and its time of day an hour.
-    for name, ahead_s, wall_s in (("near", 0.0, 0.0), ("far", 1000.0, 3600.0)):
+    hosts = {"near": (0.0, 0.0), "far": (1000.0, 3600.0)}
+    for name in ("reads+near", "reads+far", "writes+far"):
+        of_part, _, host = name.partition("+")
+        ahead_s, wall_s = hosts[host]
         folder = tmp_path / LOADS_DIR / name
         batch = make_batch(len(batches), from_us=EPOCH_US + round(wall_s * 1e6))
         batches[name] = batch
         packer = TransactionPacker(folder / "transactions")
         packer.add(batch)
         packer.close()
-        part = make_part(name, start_far_s=100.0 + ahead_s, epoch_offset_s=epoch_s + wall_s - 101.0 - ahead_s)
+        made = make_part(host, start_far_s=100.0 + ahead_s, epoch_offset_s=epoch_s + wall_s - 101.0 - ahead_s)
+        part = msgspec.structs.replace(made, part=of_part, endpoint="primary", folder=name)
         (folder / PART_FILE).write_bytes(msgspec.json.encode(part))
         append_exchanges(folder / CLOCK_FILE, exchange_with(ahead_s))
         assert find_clock_offset_s(part, fit_clock(exchange_with(ahead_s))) == pytest.approx(epoch_s + wall_s - 101.0)
@@ -184,16 +188,17 @@ def test_slices_find_transactions_of_machines_with_clocks_of_their_own(tmp_path:
         for place in range(3)
     ]
     reader = MergedSliceReader(tmp_path, "transactions", clock_offset_s=0.0)
-    loads = [merged.whole for merged in reader.take(slices, is_ended=True)]
-    for one, load in zip(slices, loads, strict=True):
-        expected = 0
+    for one, load in zip(slices, reader.take(slices, is_ended=True), strict=True):
+        expected = {"reads": 0, "writes": 0}
         for name, batch in batches.items():
-            since_s = (batch.stamp_us - EPOCH_US) / 1e6 - (3600.0 if name == "far" else 0.0) + 101.0
+            since_s = (batch.stamp_us - EPOCH_US) / 1e6 - (3600.0 if name.endswith("far") else 0.0) + 101.0
             inside = (since_s >= one.settled_monotonic_s) & (since_s < one.end_monotonic_s) & (batch.outcome == 0)
-            expected += int(inside.sum())
+            expected[name.partition("+")[0]] += int(inside.sum())
+        assert [*load.parts] == ["reads", "writes"]
         # A microsecond at the border may fall on either side.
-        assert abs(load.ok_count - expected) <= 1
-        assert (np.diff(load.end_s) >= 0).all()
+        assert all(abs(load.parts[name].ok_count - count) <= 1 for name, count in expected.items())
+        assert load.whole.ok_count == sum(part.ok_count for part in load.parts.values()) > 0
+        assert all((np.diff(of.end_s) >= 0).all() for of in (load.whole, *load.parts.values()))
 
 
 def test_the_window_is_when_all_ran() -> None:
