@@ -65,7 +65,9 @@ def check_record(bench: Bench, *, reads_at: str) -> None:
         ("reads", [reads_at], 3),
         ("job", ["primary"], 1),
     ]
-    assert sum(one["tps"] for one in seen["parts"]) == pytest.approx(seen["tps"], rel=0.01)
+    # On a very busy machine transactions may take long: those of a part then count by the share of their time, at both ends.
+    at_ends_tps = 0.0 if all(one.long_load is None for one in data.generators) else 2 * 4 / 3.0
+    assert sum(one["tps"] for one in seen["parts"]) == pytest.approx(seen["tps"], rel=0.01, abs=at_ends_tps)
     assert [(one["host"], one["clients"]) for one in seen["generators"]] == [("load1", 2), ("load2", 2)]
     assert sum(one["tps"] for one in seen["generators"]) == pytest.approx(data.transaction_count / trial.load_s)
     # A statement of reads is one exchange, and of simple-update are five.
