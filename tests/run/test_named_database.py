@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.facts.views import server_counters
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.samples.pings import PING, PINGS_FILE
 from pgdyno.record.types import why_missing
@@ -90,17 +91,39 @@ def test_its_sessions_only_read_whatever_they_ask_for(cluster: Cluster, tmp_path
     cluster.sql("ALTER ROLE plain IN DATABASE app RESET default_transaction_read_only")
 
 
-def test_functions_of_others_do_not_run_in_pgdynos_queries(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("may_write", [False, True])
+def test_functions_of_others_do_not_run_in_pgdynos_queries(cluster: Cluster, tmp_path: Path, may_write: bool) -> None:
+    names = ("pg_table_size", "pg_relation_size", "pg_total_relation_size")
+    for name in names:
+        cluster.sql(
+            f"CREATE FUNCTION public.{name}(oid) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'ran'; END $$",
+            database="app",
+        )
     cluster.sql(
-        "CREATE FUNCTION public.pg_table_size(oid) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'ran'; END $$",
+        "CREATE FUNCTION public.is_same(real, int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'ran'; END $$;"
+        "CREATE OPERATOR public.= (FUNCTION = public.is_same, LEFTARG = real, RIGHTARG = int);"
+        "CREATE AGGREGATE public.array_agg(text) (SFUNC = pg_catalog.array_append, STYPE = text[], INITCOND = '{no columns}')",
         database="app",
     )
-    with open_access(dsn(cluster.root)) as address:
-        server = name_database(cluster, address)
-        dataset = server.load(DataSpec(database="app"), 1, settings={}, output_dir=tmp_path, on_activity=lambda _: None)
-    assert [one.name for one in dataset.relations] == ["public.kept"]
-    assert (dataset.init_argv, dataset.file_sha256, dataset.total_bytes > 0) == ((), None, True)
-    cluster.sql("DROP FUNCTION public.pg_table_size(oid)", database="app")
+    try:
+        with open_access(dsn(cluster.root)) as address:
+            server = name_database(cluster, address, may_write=may_write)
+            dataset = server.load(
+                DataSpec(database="app"), 1, settings={}, output_dir=tmp_path, on_activity=lambda _: None
+            )
+            with server.connect() as connection:
+                states = sql.read_table_states(connection)
+                facts = server_counters(cluster.version_major)
+                assert sql.confirm_by_catalogue(connection, facts) == facts
+        shown = "kept" if may_write else "public.kept"
+        assert [one.name for one in dataset.relations] == [one.name for one in states] == [shown]
+        assert (dataset.init_argv, dataset.file_sha256, dataset.total_bytes > 0) == ((), None, True)
+    finally:
+        cluster.sql(
+            f"DROP FUNCTION {', '.join(f'public.{name}(oid)' for name in names)}; DROP OPERATOR public.= (real, int);"
+            "DROP FUNCTION public.is_same(real, int); DROP AGGREGATE public.array_agg(text)",
+            database="app",
+        )
 
 
 def test_nothing_is_done_to_it(cluster: Cluster) -> None:

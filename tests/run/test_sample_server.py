@@ -219,6 +219,28 @@ def test_no_server_is_its_only_word(cluster: Cluster) -> None:
     assert done.returncode == 1
 
 
+def test_no_function_of_somebody_else_runs(cluster: Cluster) -> None:
+    """Of arguments that fit better, it would be preferred to that of pg_catalog, and run as the role of the sampler."""
+    made = (
+        "CREATE FUNCTION public.pg_stat_get_activity(text, OUT pid int, OUT state text, OUT backend_type text, OUT wait_event_type"
+        " text, OUT wait_event text) RETURNS SETOF record LANGUAGE plpgsql AS $$ BEGIN RAISE 'ran'; END $$"
+    )
+    with sql.connect(cluster.address.aside()) as connection:
+        connection.execute(made)
+        # Whoever has it so, has views of his own before those of the server.
+        connection.execute("CREATE VIEW public.pg_stat_wal AS SELECT 1 / 0 AS wal_records")
+        connection.execute("ALTER ROLE postgres SET search_path = public, pg_catalog")
+    process = start(cluster, "--interval", "0.2", "--looks", "2")
+    header, first = read_lines(process, 2)
+    finish(process)
+    with sql.connect(cluster.address.aside()) as connection:
+        connection.execute("ALTER ROLE postgres RESET search_path")
+        connection.execute("DROP FUNCTION public.pg_stat_get_activity(text)")
+        connection.execute("DROP VIEW public.pg_stat_wal")
+    assert "wal_records_count" in header["counters"]
+    assert None not in first["c"]
+
+
 def test_a_database_that_goes_away_leaves_empty_counters(cluster: Cluster) -> None:
     with sql.connect(cluster.address) as connection:
         connection.execute("CREATE DATABASE fleeting")

@@ -1,7 +1,9 @@
 """Hold all SQL that pgdyno sends, built from `facts`, and the small readers that send it.
 
 This is one module, so that a DBA can see in one place what pgdyno does inside a server. It never resets statistics (it
-uses differences), never leaves an object behind, and reads every column by name. Every wait for an answer has a limit:
+uses differences), never leaves an object behind, and reads every column by name. A function of pg_catalog that is given
+another type than its own is called by its whole name: else one that somebody else made in the user's database, whose arguments
+fit better, would run as the role that asks. Every wait for an answer has a limit:
 a server that hangs would otherwise stop a study for ever.
 """
 
@@ -71,7 +73,7 @@ SELECT current_setting('server_version_num')::int AS version_num, pg_backend_pid
 
 # Of a version that pgdyno was not tried with: what its catalogue has of the places that counters are read from.
 VIEW_COLUMNS = """
-SELECT c.relname::text AS view, array_agg(a.attname::text) AS columns
+SELECT c.relname::text AS view, pg_catalog.array_agg(a.attname::text) AS columns
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relname = ANY(%s) GROUP BY c.relname"""
 FUNCTIONS = """
@@ -83,7 +85,7 @@ IO_OBJECTS = "SELECT DISTINCT object FROM pg_stat_io"
 # crosses the socket, and what the client must parse, independent of the number of clients.
 WAITS = """
 SELECT backend_type, state, wait_event_type, wait_event, count(*) AS observed_count
-FROM pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()
+FROM pg_catalog.pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()
 GROUP BY backend_type, state, wait_event_type, wait_event"""
 
 # The sources `client` and `session` belong to this connection, not to the server. Two settings may hold a password.
@@ -101,9 +103,9 @@ DATASET = """
 SELECT c.oid::regclass::text AS name,
        CASE c.relkind WHEN 'r' THEN 'table' WHEN 'm' THEN 'materialized view' WHEN 'i' THEN 'index'
                       WHEN 'p' THEN 'partitioned table' WHEN 'I' THEN 'partitioned index' END AS kind,
-       pg_table_size(c.oid) AS bytes,
-       pg_relation_size(c.oid) / current_setting('block_size')::int AS pages,
-       nullif(c.reltuples, -1)::float8 AS rows
+       pg_catalog.pg_table_size(c.oid) AS bytes,
+       pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::int AS pages,
+       nullif(c.reltuples, '-1')::float8 AS rows
 FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid)
 JOIN pg_namespace n ON n.oid = t.relnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'pgdyno') AND t.relpersistence <> 't'
@@ -112,7 +114,7 @@ ORDER BY t.relname, c.relkind NOT IN ('r', 'p', 'm'), c.relname"""
 
 # A copied database begins without counters: until they are set by a vacuum, what pg_class had is to be added.
 TABLE_STATES = """
-SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes,
+SELECT relid::regclass::text AS name, pg_catalog.pg_total_relation_size(relid) AS bytes,
        n_live_tup + CASE WHEN greatest(last_vacuum, last_autovacuum, last_analyze, last_autoanalyze) IS NULL
                          THEN greatest(reltuples, 0)::int8 ELSE 0 END AS live_rows,
        n_dead_tup AS dead_rows, n_tup_upd AS updated_count, n_tup_hot_upd AS hot_updated_count

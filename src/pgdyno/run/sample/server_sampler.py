@@ -36,8 +36,9 @@ from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop, write_line
 
 FORMAT_VERSION = 1
 APPLICATION_NAME = "pgdyno-sampler"
-# Compiling or planning these queries each time would cost more than running them.
-SESSION_OPTIONS = "-c jit=off -c plan_cache_mode=force_generic_plan"
+# Compiling or planning these queries each time would cost more than running them. A function that somebody else made in the
+# user's database must not run as the role of the sampler.
+SESSION_OPTIONS = "-c jit=off -c plan_cache_mode=force_generic_plan -c search_path=pg_catalog"
 WAIT_COLUMNS = ("backend_type", "state", "wait_event_type", "wait_event")
 CLIENT_BACKEND = "client backend"
 PREPARED_WAITS = b"pgdyno_waits"
