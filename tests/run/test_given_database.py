@@ -122,6 +122,32 @@ def test_one_whose_drop_was_broken_off_is_dropped_and_not_taken_again(cluster: C
     assert names(cluster) == []
 
 
+def test_a_server_that_lets_the_role_only_into_other_databases(cluster: Cluster, address: Address) -> None:
+    file = cluster.data / "pg_hba.conf"
+    before = file.read_text()
+    file.write_text(f"local postgres bench trust\nlocal all bench reject\n{before}")
+    cluster.sql("SELECT pg_reload_conf()")
+    inside = msgspec.structs.replace(address, dbname="neighbour")
+
+    def is_kept_out() -> bool:
+        try:
+            sql.connect(inside).close()
+        except StepFailedError:
+            return True
+        return False
+
+    try:
+        assert wait_until(is_kept_out)
+        with pytest.raises(StepFailedError, match="cannot connect") as caught:
+            create_database(address)
+        assert "pg_hba.conf" in caught.value.hint
+    finally:
+        file.write_text(before)
+        cluster.sql("SELECT pg_reload_conf()")
+        assert wait_until(lambda: not is_kept_out())
+    assert names(cluster) == []
+
+
 def test_idle_sessions_of_a_pooler_do_not_keep_it_from_being_copied(cluster: Cluster, address: Address) -> None:
     loaded = load(address)
     with sql.connect(Address(host=address.host, port=address.port, user="bench", dbname=loaded.name)):
@@ -257,7 +283,7 @@ def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cl
         asked = re.findall(r"LOG:  (?:statement|execute [^:]*): \s*(.*)", file.read())
     own = r"\"pgdyno_[0-9a-f]{32}(_[0-9a-f]{8}_run)?\""
     allowed = (
-        r"SELECT .*|BEGIN|ROLLBACK|SET LOCAL search_path.*|CREATE TABLE numbers .*|ALTER ROLE .*"
+        r"SELECT .*|BEGIN|ROLLBACK|SET LOCAL search_path[^;]*(; SET LOCAL [^;]*)*|CREATE TABLE numbers .*|ALTER ROLE bench RESET log_statement"
         rf"|ALTER ROLE CURRENT_USER IN DATABASE {own} SET search_path = public"
         rf"|CREATE DATABASE {own} TEMPLATE (template0|{own} STRATEGY FILE_COPY)|COMMENT ON DATABASE {own} IS .*"
         rf"|DROP DATABASE IF EXISTS {own} WITH \(FORCE\)|CREATE SCHEMA pgdyno|CREATE TABLE pgdyno.mark .*|INSERT INTO pgdyno.mark .*"

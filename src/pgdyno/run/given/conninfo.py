@@ -32,7 +32,7 @@ _HINTS = (
     (r"timeout expired|timed out", "a firewall or a security group may drop the connection"),
     (r"no password supplied", "put the password into ~/.pgpass, PGPASSFILE or PGPASSWORD"),
     (r"password authentication failed", "is the role right, and the password in ~/.pgpass, PGPASSFILE or PGPASSWORD?"),
-    (r"no pg_hba.conf entry", "its pg_hba.conf lets this role in neither from this machine nor with this sslmode"),
+    (r"pg_hba\.conf", "its pg_hba.conf lets this role in neither from this machine nor with this sslmode"),
     (r"Peer authentication failed", "run pgdyno as the account of that name, or connect with host=127.0.0.1"),
     (r"database \".*\" does not exist", "name one that exists, such as dbname=postgres"),
     (r"role \".*\" does not exist", "name the role with user=NAME"),

@@ -18,6 +18,7 @@ import psycopg
 from pgdyno.errors import StepFailedError
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.timeouts import NoAnswerError
 
 OWN_NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_[0-9a-f]{8}_run)?")
 OWN_COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?", re.DOTALL)
@@ -41,6 +42,11 @@ _HINTS = (
     (psycopg.errors.InsufficientPrivilege, "`pgdyno check --dsn` says what this role may do, and which GRANT gives it"),
     (psycopg.errors.ObjectInUse, "somebody is connected to pgdyno's own database: end that session"),
     (psycopg.errors.QueryCanceled, "a statement_timeout of this role or server ends what takes long"),
+)
+
+_HINT_HBA = "its pg_hba.conf must let this role into `all` databases, since pgdyno makes its own; or measure one that is there: --database"
+_HINT_POOLER = (
+    "a pooler in between must pass on databases that it was not told of: in PgBouncer, `* =` below [databases]"
 )
 
 
@@ -141,10 +147,11 @@ def connect_to(address: Address, name: str) -> Iterator[sql.Connection]:
     """
     try:
         connection = sql.connect(msgspec.structs.replace(address, dbname=name))
+    except NoAnswerError:
+        raise
     except StepFailedError as error:
-        error.hint = (
-            "a pooler in between must pass on databases that it was not told of: in PgBouncer, `* =` below [databases]"
-        )
+        # The name of the file is in all languages.
+        error.hint = _HINT_HBA if "pg_hba.conf" in error.detail else _HINT_POOLER
         raise
     with connection, timeouts.limit(connection):
         yield connection
