@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import StepFailedError
+from pgdyno.run.given.bounds import bound_data
 from pgdyno.run.given.database import (
     copy_database,
     create_database,
@@ -120,6 +121,17 @@ def test_one_whose_drop_was_broken_off_is_dropped_and_not_taken_again(cluster: C
     assert find_loaded(address, CONTENT) is None
     drop_left_overs(address)
     assert names(cluster) == []
+
+
+def test_a_name_without_the_underscore_is_not_looked_at(cluster: Cluster, address: Address) -> None:
+    cluster.sql("CREATE DATABASE pgdynos OWNER bench")
+    cluster.sql("ALTER ROLE bench SET standard_conforming_strings = off")
+    try:
+        assert list_databases(address) == ((), ())
+        bound_data(address, 1_000_000).check()
+    finally:
+        cluster.sql("ALTER ROLE bench RESET standard_conforming_strings")
+        cluster.sql("DROP DATABASE pgdynos")
 
 
 def test_a_server_that_lets_the_role_only_into_other_databases(cluster: Cluster, address: Address) -> None:

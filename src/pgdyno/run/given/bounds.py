@@ -21,7 +21,7 @@ _PATIENCE_S = 10.0
 _OWN_SIZES: LiteralString = """
 SELECT coalesce(sum(pg_catalog.pg_database_size(d.oid)), 0)::bigint AS size_bytes
 FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
-WHERE r.rolname = current_user AND d.datdba = r.oid AND d.datname LIKE 'pgdyno\\_%'"""
+WHERE r.rolname = current_user AND d.datdba = r.oid AND pg_catalog.starts_with(d.datname, 'pgdyno_')"""
 
 
 class Bound:

@@ -27,7 +27,7 @@ SELECT d.datname AS name, coalesce(pg_catalog.shobj_description(d.oid, 'pg_datab
        d.datdba = r.oid AS is_own, d.datconnlimit = -2 AS is_broken, CASE WHEN d.datdba = r.oid THEN pg_catalog.pg_database_size(d.oid) ELSE 0 END AS size_bytes,
        (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a WHERE a.datid = d.oid AND a.usesysid IS NOT NULL)::int AS sessions
 FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
-WHERE r.rolname = current_user AND d.datname LIKE 'pgdyno\\_%' ORDER BY d.datname"""
+WHERE r.rolname = current_user AND pg_catalog.starts_with(d.datname, 'pgdyno_') ORDER BY d.datname"""
 _HAS_TABLE: LiteralString = "SELECT pg_catalog.to_regclass('pgdyno.mark') IS NOT NULL AS has_table"
 _READ_ROW: LiteralString = "SELECT uuid FROM pgdyno.mark"
 # Objects of users have oids from 16384 on. Source: PostgreSQL 18 src/include/access/transam.h, FirstNormalObjectId.
