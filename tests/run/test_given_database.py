@@ -123,6 +123,17 @@ def test_one_whose_drop_was_broken_off_is_dropped_and_not_taken_again(cluster: C
     assert names(cluster) == []
 
 
+def test_one_that_the_server_does_not_copy_any_more_is_loaded_anew(cluster: Cluster, address: Address) -> None:
+    """As after an upgrade of the operating system, whose collations are then of another version."""
+    loaded = load(address)
+    cluster.sql(f"UPDATE pg_database SET datcollversion = '0.1' WHERE datname = '{loaded.name}'")
+    with pytest.raises(StepFailedError, match="cannot copy the loaded database"):
+        copy_database(address, loaded, study=STUDY)
+    assert find_loaded(address, CONTENT) is None
+    drop_left_overs(address)
+    assert names(cluster) == []
+
+
 def test_a_name_without_the_underscore_is_not_looked_at(cluster: Cluster, address: Address) -> None:
     cluster.sql("CREATE DATABASE pgdynos OWNER bench")
     cluster.sql("ALTER ROLE bench SET standard_conforming_strings = off")

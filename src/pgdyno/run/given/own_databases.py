@@ -24,7 +24,9 @@ OWN_NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_[0-9a-f]{8}_run)?")
 OWN_COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?", re.DOTALL)
 _LIST: LiteralString = """
 SELECT d.datname AS name, coalesce(pg_catalog.shobj_description(d.oid, 'pg_database'), '') AS comment,
-       d.datdba = r.oid AS is_own, d.datconnlimit = -2 AS is_broken, CASE WHEN d.datdba = r.oid THEN pg_catalog.pg_database_size(d.oid) ELSE 0 END AS size_bytes,
+       d.datdba = r.oid AS is_own, d.datconnlimit = -2 AS is_broken,
+       d.datcollversion <> coalesce(pg_catalog.pg_database_collation_actual_version(d.oid), '') AS is_collated_otherwise,
+       CASE WHEN d.datdba = r.oid THEN pg_catalog.pg_database_size(d.oid) ELSE 0 END AS size_bytes,
        (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a WHERE a.datid = d.oid AND a.usesysid IS NOT NULL)::int AS sessions
 FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
 WHERE r.rolname = current_user AND pg_catalog.starts_with(d.datname, 'pgdyno_') ORDER BY d.datname"""
@@ -55,7 +57,8 @@ class OwnDatabase(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     content: str
-    """What is loaded; empty before that is complete, after a DROP DATABASE that was broken off, and for the copy of a trial."""
+    """What is loaded; empty before that is complete, after a DROP DATABASE that was broken off, where the server refuses to copy it,
+    and for the copy of a trial."""
     size_bytes: int
     sessions: int
     """Sessions that are connected to it, without the server's own workers."""
@@ -90,7 +93,10 @@ def list_databases(address: Address) -> tuple[tuple[OwnDatabase, ...], tuple[For
             if reason:
                 foreign.append(ForeignDatabase(name=row["name"], reason=reason))
                 continue
-            said = None if row["is_broken"] else OWN_COMMENT.fullmatch(row["comment"])
+            # No copy is made of one whose collation the server's operating system has changed since. Source: PostgreSQL 18
+            # src/backend/commands/dbcommands.c, createdb().
+            is_useless = row["is_broken"] or row["is_collated_otherwise"]
+            said = None if is_useless else OWN_COMMENT.fullmatch(row["comment"])
             content = (said[2] or "") if said else ""
             own.append(
                 OwnDatabase(name=row["name"], content=content, size_bytes=row["size_bytes"], sessions=row["sessions"])
