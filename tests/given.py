@@ -25,7 +25,7 @@ _CHANGING = (
     r"_reset|setval|nextval|_terminate|_cancel|pg_reload_conf\(\)(?!')|\blo_|_switch_wal|pg_create_|pg_drop_|_promote"
 )
 _CLOSED_LIST = re.compile(
-    rf"SELECT(?!.*(?:{_CHANGING})).*|BEGIN.*|ROLLBACK.*|SAVEPOINT .*|RELEASE .*|SET LOCAL .*|SET TRANSACTION READ ONLY.*"
+    rf"SELECT(?!.*(?:{_CHANGING})).*|BEGIN.*|ROLLBACK.*|SAVEPOINT .*|RELEASE .*|SET LOCAL [^;]*(?:; SET LOCAL [^;]*)*|SET TRANSACTION READ ONLY.*"
     r"|EXPLAIN \(FORMAT JSON, SETTINGS\) SELECT .*|",
     re.DOTALL,
 )
@@ -34,7 +34,8 @@ _OWN_NAME = r'"pgdyno_[0-9a-f]{32}(?:_[0-9a-f]{8}_run)?"'
 # What a study asks for outside of the databases that it made, beside the above; without FORCE where autovacuum is in one.
 _OF_DATABASES = re.compile(
     rf"CREATE DATABASE {_OWN_NAME}(?: TEMPLATE .*)?|DROP DATABASE IF EXISTS {_OWN_NAME}(?: WITH \(FORCE\))?"
-    rf"|COMMENT ON DATABASE {_OWN_NAME} IS 'pgdyno .*'|ALTER ROLE CURRENT_USER IN DATABASE {_OWN_NAME} SET search_path = public"
+    rf"|COMMENT ON DATABASE {_OWN_NAME} IS 'pgdyno .*'"
+    rf"|SET LOCAL ROLE NONE; ALTER ROLE SESSION_USER IN DATABASE {_OWN_NAME} SET search_path = public"
     # Sessions of its own role in a database of its own, which a pooler keeps; the log's next lines name the database.
     r"|SELECT pg_catalog\.pg_terminate_backend\(a\.pid\) FROM .* WHERE d\.datname = \$1 AND a\.usesysid = d\.datdba"
     # The function is of the session's own temporary schema, and rolled back.

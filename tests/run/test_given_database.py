@@ -134,6 +134,23 @@ def test_one_that_the_server_does_not_copy_any_more_is_loaded_anew(cluster: Clus
     assert names(cluster) == []
 
 
+def test_a_role_that_begins_as_another_one_finds_its_tables(cluster: Cluster, address: Address) -> None:
+    cluster.sql(
+        "CREATE ROLE owners CREATEDB; CREATE ROLE person LOGIN IN ROLE owners;"
+        "ALTER ROLE person SET role = owners; ALTER ROLE person SET search_path = nowhere"
+    )
+    person = msgspec.structs.replace(address, user="person")
+    try:
+        loaded = load(person)
+        copy = copy_database(person, loaded, study=STUDY)
+        with sql.connect(msgspec.structs.replace(person, dbname=copy.name)) as inside:
+            assert inside.execute("SELECT count(*) AS count FROM numbers").fetchall() == [{"count": 1000}]
+        for one in (copy, loaded):
+            drop_database(person, one)
+    finally:
+        cluster.sql("DROP ROLE person, owners")
+
+
 def test_a_name_without_the_underscore_is_not_looked_at(cluster: Cluster, address: Address) -> None:
     cluster.sql("CREATE DATABASE pgdynos OWNER bench")
     cluster.sql("ALTER ROLE bench SET standard_conforming_strings = off")
@@ -307,7 +324,7 @@ def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cl
     own = r"\"pgdyno_[0-9a-f]{32}(_[0-9a-f]{8}_run)?\""
     allowed = (
         r"SELECT .*|BEGIN|ROLLBACK|SET LOCAL search_path[^;]*(; SET LOCAL [^;]*)*|CREATE TABLE numbers .*|ALTER ROLE bench RESET log_statement"
-        rf"|ALTER ROLE CURRENT_USER IN DATABASE {own} SET search_path = public"
+        rf"|SET LOCAL ROLE NONE; ALTER ROLE SESSION_USER IN DATABASE {own} SET search_path = public"
         rf"|CREATE DATABASE {own} TEMPLATE (template0|{own} STRATEGY FILE_COPY)|COMMENT ON DATABASE {own} IS .*"
         rf"|DROP DATABASE IF EXISTS {own} WITH \(FORCE\)|CREATE SCHEMA pgdyno|CREATE TABLE pgdyno.mark .*|INSERT INTO pgdyno.mark .*"
     )

@@ -209,8 +209,11 @@ def _comment(connection: sql.Connection, name: str, token: str, content: str = "
 
 
 def _settle(connection: sql.Connection, name: str) -> None:
-    """Let this role's sessions in one of its databases find the tables, whatever search_path it has elsewhere."""
-    words = compose.SQL("ALTER ROLE CURRENT_USER IN DATABASE {name} SET search_path = public")
+    """Let this role's sessions in one of its databases find the tables, whatever search_path it has elsewhere.
+
+    Where the role's sessions begin as another role, by ALTER ROLE … SET role, they still have the settings of their own.
+    """
+    words = compose.SQL("SET LOCAL ROLE NONE; ALTER ROLE SESSION_USER IN DATABASE {name} SET search_path = public")
     connection.execute(words.format(name=compose.Identifier(name)))
 
 
