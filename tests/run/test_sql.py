@@ -61,15 +61,29 @@ def test_settings_that_differ_are_read_by_name_and_those_of_the_asker_are_not(co
 
 
 def test_a_password_in_a_setting_is_not_read(cluster: Cluster, connection: sql.Connection) -> None:
-    connection.execute("ALTER SYSTEM SET primary_conninfo = 'password=secret'")
+    names = {"primary_conninfo", "restore_command", "archive_cleanup_command", "recovery_end_command"}
+    for name in names:
+        connection.execute(f"ALTER SYSTEM SET {name} = 'password=secret'")
     connection.execute("SELECT pg_reload_conf()")
     deadline_s = time.monotonic() + 240
     while time.monotonic() < deadline_s:
         settings = sql.read_settings(connection)
-        if found := [setting.value for setting in settings if setting.name == "primary_conninfo"]:
+        if len(found := {one.name: one.value for one in settings if one.name in names}) == len(names):
             break
-    assert found == ["(not recorded)"]
+    assert found == dict.fromkeys(names, "(not recorded)")
     assert not any("secret" in setting.value for setting in settings)
+
+
+def test_what_archives_is_not_read(cluster: Cluster) -> None:
+    cluster.stop()
+    try:
+        cluster.start(**SETTINGS, archive_mode="on", archive_command="KEY=secret true")
+        with sql.connect(cluster.address) as connection:
+            assert sql.read_setting(connection, "archive_command") == "KEY=secret true"
+            found = {one.name: one.value for one in sql.read_settings(connection)}
+    finally:
+        restart(cluster)
+    assert found["archive_command"] == "(not recorded)"
 
 
 def test_the_dataset_is_all_tables_but_pgdynos_own_each_before_its_indexes(connection: sql.Connection) -> None:
