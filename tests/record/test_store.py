@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -298,16 +299,51 @@ def test_whoever_looks_at_a_record_keeps_nobody_from_working_on_it(
     really(looking, fcntl.LOCK_SH)
 
     def flock(lock: IO[str], how: int) -> None:
-        # A look ends while one waits for it.
-        if how == fcntl.LOCK_EX:
-            looking.close()
         really(lock, how)
+        # A look ends while one waits for it.
+        if how == fcntl.LOCK_SH | fcntl.LOCK_NB:
+            looking.close()
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with store.locked():
         assert looking.closed
         assert store.is_locked
     assert not store.is_locked
+
+
+def test_of_two_that_begin_while_one_looks_the_second_is_refused(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.locked():
+        pass
+    looking, really = (store.path / ".lock").open(), fcntl.flock
+    really(looking, fcntl.LOCK_SH)
+    both, has_waited = threading.Barrier(2, action=looking.close), threading.local()
+    said: list[str] = []
+    is_refused = threading.Event()
+
+    def flock(lock: IO[str], how: int) -> None:
+        really(lock, how)
+        # Both have seen by then that it is not free.
+        if how == fcntl.LOCK_SH | fcntl.LOCK_NB and not hasattr(has_waited, "once"):
+            has_waited.once = True
+            both.wait(timeout=240)
+
+    def work() -> None:
+        try:
+            with store.locked():
+                said.append("at work" if is_refused.wait(timeout=240) else "nobody was refused")
+        except HostError as error:
+            said.append(error.fact)
+            is_refused.set()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(said) == ["another pgdyno is at work on this record", "at work"]
 
 
 def test_scripts_are_kept_once_and_run_as_they_were(store: RecordStore, tmp_path: Path) -> None:

@@ -429,12 +429,15 @@ def _take(lock: IO[str]) -> None:
     Raises:
         BlockingIOError: A pgdyno that writes holds it.
     """
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        # One that only looks, as `is_locked` does, shares it for a moment. With `watch` that may be at any time.
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # One that only looks, as `is_locked` does, shares it for a moment. With `watch` that may be at any time. Two that
+            # begin in that moment must not wait for each other: the second would wait until the first has ended its study.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        else:
+            return
 
 
 def _read_kept(path: Path) -> DiskCard | None:
