@@ -233,6 +233,7 @@ def test_what_is_not_changed(cluster: Cluster, address: Address) -> None:
     check_rows(
         [
             ({"nothing.such": "1"}, nothing, nothing, "does not see it"),
+            ({"archive_command": "true"}, nothing, nothing, "may hold a password"),
             ({"block_size": "1"}, nothing, nothing, "block_size cannot be changed"),
             ({"commit_delay": "many"}, nothing, nothing, "commit_delay: 'many'"),
             (SMALL, "ALTER ROLE plain SET commit_delay = 5", "ALTER ROLE plain RESET ALL", "its source is: user"),

@@ -486,6 +486,8 @@ def test_what_cannot_be_put_back_is_not_changed(cluster: Cluster, address: Addre
     rows = [
         ({"shared_buffers": "1GB"}, "", "", "takes a restart, which pgdyno does not do"),
         ({"fsync": "on"}, "", "", "command line"),
+        ({"archive_command": "true"}, "", "", "may hold a password"),
+        ({"restore_command": "true"}, "", "", "may hold a password"),
         ({"search_path": "a, b"}, "", "", "--design paired"),
         ({"local_preload_libraries": ""}, "", "", "is a list that ALTER SYSTEM does not write as it was"),
         (FAST, "ALTER ROLE plain SET commit_delay = 5", "ALTER ROLE plain RESET ALL", "its source is: user"),

@@ -17,6 +17,7 @@ from pgdyno.run.change.given.target import GivenSwitch, GivenTarget
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.process_id import this_process
 from pgdyno.run.postgres import sql
+from pgdyno.spec.table import ARCHIVE_SETTINGS
 
 # All others stand for a value that hides that of the files. Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c.
 _OF_FILES = frozenset({"default", "environment variable", "configuration file"})
@@ -101,6 +102,7 @@ def check_setting(name: str, found: Mapping[str, object] | None) -> None:
     """Raise a SpecError if a setting cannot be changed by a reload and put back, whatever this role may do."""
     if found is None:
         raise unseen_setting(name)
+    refuse_secret(name)
     if not acts_by_reload(found):
         raise SpecError(f"{name} takes a restart, which pgdyno does not do to a given server")
     if is_quoted_list(name):
@@ -115,6 +117,15 @@ def check_setting(name: str, found: Mapping[str, object] | None) -> None:
             name,
             found,
             by="ALTER ROLE … SET, ALTER DATABASE … SET, the connection's options and the server's command line",
+        )
+
+
+def refuse_secret(name: str) -> None:
+    """Raise a SpecError if what a server has of a setting must not be kept in the journal, which every account may read."""
+    if name in ARCHIVE_SETTINGS:
+        raise SpecError(
+            f"{name} of a given server is not changed: it may hold a password",
+            hint="pgdyno would keep its old value in the journal, which every account of this machine may read",
         )
 
 

@@ -15,7 +15,13 @@ from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.facts.gucs import Guc, as_shown, read_value
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.change.changes import SettingChange, Undo, UndoOutcome
-from pgdyno.run.change.given.check import describe_guc, hidden_setting, refuse_unidentified, unseen_setting
+from pgdyno.run.change.given.check import (
+    describe_guc,
+    hidden_setting,
+    refuse_secret,
+    refuse_unidentified,
+    unseen_setting,
+)
 from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, Connect, Tell, await_end, await_shown, run_command
 from pgdyno.run.change.given.settings import HeldSettings, holding
 from pgdyno.run.change.given.target import GivenSwitch, find_text
@@ -268,6 +274,7 @@ def _in_own_unit(guc: Guc, text: str) -> str:
 def _refuse(name: str, found: Mapping[str, object] | None) -> None:
     if found is None:
         raise unseen_setting(name)
+    refuse_secret(name)
     if found["context"] == "internal":
         raise SpecError(f"{name} cannot be changed")
     if found["is_waiting"]:
