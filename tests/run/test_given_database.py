@@ -307,6 +307,18 @@ def test_a_refusal_says_what_to_try(cluster: Cluster, address: Address) -> None:
     assert "pgdyno check --dsn" in caught.value.hint
 
 
+def test_a_timeout_that_ends_a_statement_is_named(cluster: Cluster, address: Address) -> None:
+    names = ["statement_timeout", *(["transaction_timeout"] if cluster.version_major >= 17 else [])]
+    for name in names:
+        cluster.sql(f"ALTER ROLE bench SET {name} = '1ms'")
+        try:
+            with pytest.raises(StepFailedError, match="cannot create a database") as caught:
+                create_database(address)
+            assert f"a {name} of this role" in caught.value.hint
+        finally:
+            cluster.sql(f"ALTER ROLE bench RESET {name}")
+
+
 def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cluster, address: Address) -> None:
     options = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")
     before = without_key(cluster.run("pg_dumpall", *options))

@@ -44,6 +44,7 @@ _HINTS = (
     (psycopg.errors.InsufficientPrivilege, "`pgdyno check --dsn` says what this role may do, and which GRANT gives it"),
     (psycopg.errors.ObjectInUse, "somebody is connected to pgdyno's own database: end that session"),
     (psycopg.errors.QueryCanceled, "a statement_timeout of this role or server ends what takes long"),
+    (psycopg.errors.TransactionTimeout, "a transaction_timeout of this role or server ends what takes long"),
 )
 
 _HINT_HBA = "its pg_hba.conf must let this role into `all` databases, since pgdyno makes its own; or measure one that is there: --database"
