@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.facts.views import server_counters
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.samples.pings import PING, PINGS_FILE
@@ -164,6 +164,24 @@ def test_a_database_that_is_none_of_the_users(cluster: Cluster) -> None:
             check_named(address, made.name)
         drop_database(address, made)
         check_named(address, "app")
+
+
+def test_a_database_that_takes_fewer_sessions_than_the_load_has(cluster: Cluster) -> None:
+    cluster.sql("ALTER DATABASE app CONNECTION LIMIT 6")
+    try:
+        with open_access(dsn(cluster.root)) as address:
+            check_named(address, "app", clients=4)
+            with pytest.raises(HostError, match=r"5 clients, .* do not fit into the database app") as caught:
+                check_named(address, "app", clients=5)
+            assert "leaves room for 6" in caught.value.detail
+            check_named(msgspec.structs.replace(address, user="postgres"), "app", clients=5)
+            with (
+                sql.connect(msgspec.structs.replace(address, dbname="app")),
+                pytest.raises(HostError, match="4 clients"),
+            ):
+                check_named(address, "app", clients=4)
+    finally:
+        cluster.sql("ALTER DATABASE app CONNECTION LIMIT -1")
 
 
 def test_sessions_that_cannot_be_kept_from_writing(cluster: Cluster) -> None:

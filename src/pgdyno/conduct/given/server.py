@@ -144,7 +144,8 @@ def ready_server(dsn: str, *, study: Study, allowed: Allowed, ui: Ui) -> Iterato
                 ui.say(f"{seen.role} is a superuser: {Path(data.init).name} may change anything in this server")
             _refuse(refused)
             if data.database is not None:
-                check_named(address, data.database)
+                clients = 0 if seen.has_pooled_transactions else most_connections(study)
+                check_named(address, data.database, clients=clients)
             refuse_second_study(address)
             # Where transactions share sessions, its name would stay with a session that others use.
             lock = None if seen.has_pooled_transactions else stack.enter_context(closing(StudyLock(address)))

@@ -14,7 +14,7 @@ import msgspec
 import psycopg
 from psycopg import sql as compose
 
-from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.run.given.own_databases import (
     OWN_COMMENT,
     OWN_NAME,
@@ -31,14 +31,19 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.timeouts import NoAnswerError
 
 _TEMPLATES = {"template0", "template1"}
+# It looks at the tables and the plans beside the load.
+_OWN_CONNECTIONS = 2
 # For each 5 MB that a slow disk copies in a second.
 _SLOW_DISK_BYTES_PER_S = 5_000_000
 # The server itself waits 5 s for sessions to end, which on a busy machine is not enough. Source: PostgreSQL 18
 # src/backend/storage/ipc/procarray.c, CountOtherDBBackends.
 _TRIES = 3
 _FIND: LiteralString = """
-SELECT datistemplate AS is_template, coalesce(pg_catalog.shobj_description(oid, 'pg_database'), '') AS comment
-FROM pg_catalog.pg_database WHERE datname = %s"""
+SELECT datistemplate AS is_template, coalesce(pg_catalog.shobj_description(oid, 'pg_database'), '') AS comment,
+       CASE WHEN datconnlimit >= 0 AND NOT current_setting('is_superuser')::bool
+            THEN datconnlimit - (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a
+                                 WHERE a.datid = d.oid AND a.usesysid IS NOT NULL) END AS free
+FROM pg_catalog.pg_database d WHERE datname = %s"""
 # A pooler keeps them for the next client, and a database with sessions cannot be copied.
 _END_OWN_SESSIONS: LiteralString = """
 SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(NULL) a
@@ -166,11 +171,17 @@ def drop_if_possible(address: Address, database: OwnDatabase) -> None:
         )
 
 
-def check_named(address: Address, name: str) -> None:
+def check_named(address: Address, name: str, *, clients: int = 0) -> None:
     """Make sure that a database is the user's own, which a load may be made in.
+
+    Args:
+        address: The server.
+        name: The database.
+        clients: Of the load, those that hold a server connection each.
 
     Raises:
         SpecError: It is not there, or is a template or pgdyno's.
+        HostError: It does not take as many clients.
         StepFailedError: The server refuses to tell.
     """
     with (
@@ -191,6 +202,12 @@ def check_named(address: Address, name: str) -> None:
     if OWN_NAME.fullmatch(name) or OWN_COMMENT.fullmatch(row["comment"]):
         raise SpecError(
             f"the database {name} is pgdyno's own", hint="leave out --database: pgdyno finds what it has loaded"
+        )
+    if row["free"] is not None and row["free"] < clients + _OWN_CONNECTIONS:
+        raise HostError(
+            f"{clients} clients, and {_OWN_CONNECTIONS} connections of pgdyno's, do not fit into the database {name}",
+            detail=f"its CONNECTION LIMIT leaves room for {max(0, row['free'])}",
+            hint="use fewer clients (--clients), or raise the limit: all places taken would lock others out",
         )
 
 
