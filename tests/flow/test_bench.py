@@ -17,7 +17,7 @@ from pgdyno.conduct.derived_variants import (
     with_scaling,
 )
 from pgdyno.conduct.study import PlannedStudy, draft_record
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.compose_bench import Goal, choose_goal, compose_study
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.live import find_sysctl_obstacle
@@ -25,15 +25,15 @@ from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.parts import find_least_rounds
 from pgdyno.plan.plan import Machine, Plan, PlannedSweep, plan_study
 from pgdyno.plan.scaling import make_client_sweep, plan_scaling, plan_sweep
-from pgdyno.plan.size import find_data_to_come
+from pgdyno.plan.size import predict_beside_wal
 from pgdyno.record.types import ServerFacts
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
-from pgdyno.spec.variant import DesignKind, VariantSpec
+from pgdyno.spec.variant import DesignKind, ExperimentSpec, VariantSpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import TrialSet, choose_trial_set
 from pgdyno.tune.types import DerivedSettings, Kernel, WorkloadClass
-from tests.tune.subjects import make_subject
+from tests.tune.subjects import make_disk, make_subject
 
 GB = 1024**3
 CARD_S = make_disk_plan(is_quick=True, free_bytes=90 * GB, seed=1).expected_s
@@ -150,20 +150,58 @@ def test_a_setting_of_the_users_is_not_tried_in_whatever_case_they_write_it() ->
 
 
 @pytest.mark.parametrize(
-    ("data", "loaded", "copies"),
+    ("changes", "loaded", "others", "data", "wal"),
     [
-        ({}, frozenset(), 2),  # what is loaded, and its working copy
-        ({}, frozenset({50}), 1),
-        ({"restore": "command", "restore_command": "true"}, frozenset({50}), 0),
+        ({}, frozenset(), 0, 2, 1),  # what is loaded with the WAL that loading leaves, and the working copy
+        ({}, frozenset({50}), 0, 1, 0),
+        ({}, frozenset({50}), 2, 3, 2),  # live: stock runs twice beside it
+        ({"data": {"restore": "command", "restore_command": "true"}}, frozenset({50}), 0, 0, 0),
+        ({"server": {"standbys": 2}}, frozenset({50}), 0, 3, 2),
     ],
 )
-def test_what_of_the_data_is_still_to_come_to_the_disk(
-    data: dict[str, object], loaded: frozenset[int], copies: int
+def test_what_comes_to_the_disk_beside_the_wal_of_the_derived_server(
+    changes: dict[str, dict[str, object]], loaded: frozenset[int], others: int, data: int, wal: int
 ) -> None:
-    study = compose("tpcb-like", data={"scale": 50, **data})
+    study = compose("tpcb-like", **{**changes, "data": {"scale": 50, **changes.get("data", {})}})
     machine = msgspec.structs.replace(MACHINE, loaded_scales=loaded)
     planned = plan_study(study, machine)
-    assert find_data_to_come(study, planned, machine) == copies * (planned.dataset_bytes or 0)
+    data_bytes = planned.dataset_bytes or 0
+    found = predict_beside_wal(study, planned, machine, other_servers=others)
+    servers = others + study.server.standbys
+    kept = 2_200_000_000 if study.server.standbys else 0
+    assert found == (data + wal) * data_bytes + servers * 1_100_000_000 + kept
+    own = msgspec.structs.replace(machine, wal_free_bytes=10**12)
+    assert (
+        predict_beside_wal(study, planned, own, other_servers=others) == servers * (1_100_000_000 + data_bytes) + kept
+    )
+
+
+def test_derived_wal_fits_beside_all_servers_on_the_smallest_disk_that_takes_a_live_bench() -> None:
+    study = with_live_variants(compose("tpcb-like", data={"scale": 100}))
+
+    def has_room(free_bytes: int) -> bool:
+        try:
+            plan_study(study, msgspec.structs.replace(MACHINE, disk_free_bytes=free_bytes))
+        except (SpecError, HostError):
+            return False
+        return True
+
+    least = next(free for free in range(10**9, 10**11, 10**8) if has_room(free))
+    alone = msgspec.structs.replace(study, variant=(), experiment=ExperimentSpec())
+    planned = plan_study(alone, MACHINE)
+    data_bytes = planned.dataset_bytes or 0
+    beside = predict_beside_wal(alone, planned, MACHINE, other_servers=2)
+    subject = make_subject(
+        disk=make_disk(free=least), dataset=data_bytes, to_come_bytes=float(beside), recovery_s=36000
+    )
+    tuning = derive(subject)
+    (max_wal,) = (one for one in tuning.settings if one.name == "max_wal_size")
+    assert max_wal.value == "1GB"
+    # What the plan has reckoned for it: as much as for each other server, and the WAL that loading leaves.
+    assert 1_100_000_000 + data_bytes <= least - beside < 1_200_000_000 + data_bytes
+    (note,) = (one for one in tuning.notes if "too small" in one)
+    assert ": loaded data, their copies and other servers' WAL take " in note
+    assert note.endswith("): free some space, or use another disk with --home.")
 
 
 def test_stock_is_the_reference_and_derived_sets_what_is_tried() -> None:

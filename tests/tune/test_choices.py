@@ -17,8 +17,9 @@ from pgdyno.tune.checkpoints import (
     wal_rate,
 )
 from pgdyno.tune.derive import derive, with_huge_pages
-from pgdyno.tune.draft import round_down, round_up, size
+from pgdyno.tune.draft import Draft, round_down, round_up, size
 from pgdyno.tune.memory import server_bytes, sum_memory
+from pgdyno.tune.room import checkpoints_room_bytes
 from pgdyno.tune.rules.memory import choose_buffers
 from pgdyno.tune.types import (
     Derived,
@@ -213,10 +214,24 @@ def test_inputs_say_which_disk_they_are_of() -> None:
         ({"dataset": known(92 * GB, "bytes", origin=Origin.ASSUMED)}, "24GB", ""),
         ({"dataset": 92 * GB, "to_come_bytes": 0.0}, "24GB", ""),  # loaded, as a bench knows
         ({"dataset": 46 * GB, "to_come_bytes": 92.0 * GB}, "2GB", ""),  # and a working copy
-        ({"dataset": 100 * GB}, "32MB", ""),
-        ({"dataset": 300 * GB}, "32MB", "300 GB of data do not fit on the disk, which has 100 GB (said so): give it"),
-        ({"dataset": 300 * GB, "held_bytes": 1.0 * GB}, "32MB", "299 GB more of data do not fit"),
-        ({"dataset": 300 * GB, "wal_disk": make_disk(free=40 * GB)}, "24GB", "300 GB of data do not fit"),
+        ({"dataset": 92 * GB, "settings": {"wal_keep_size": "2048"}}, "1536MB", ""),  # 2 GB, which are kept in any case
+        ({"dataset": 96 * GB}, "1GB", ""),
+        ({"dataset": 99 * GB}, "1GB", "the disk is too small for data and WAL, 3 GB short: 99 GB of data are still"),
+        (
+            {"dataset": 300 * GB},
+            "1GB",
+            "the disk is too small for data and WAL, 204 GB short: 300 GB of data are still",
+        ),
+        (
+            {"dataset": 300 * GB, "held_bytes": 1.0 * GB},
+            "1GB",
+            "the disk is too small for data and WAL, 203 GB short: 299 GB more",
+        ),
+        (
+            {"dataset": 300 * GB, "wal_disk": make_disk(free=40 * GB)},
+            "24GB",
+            "300 GB of data do not fit on the disk, which has 100 GB",
+        ),
     ]
 )
 def test_wal_has_the_room_that_data_leave_which_are_still_to_come(
@@ -226,11 +241,48 @@ def test_wal_has_the_room_that_data_leave_which_are_still_to_come(
     subject = make_subject(disk=disk, wal_bytes_per_s=50e6, recovery_s=7200, **changes)
     tuning = derive(subject)
     assert found(tuning, "max_wal_size").value == wanted
-    assert [one.startswith(note) for one in tuning.notes if "do not fit" in one] == [True] * bool(note)
+    told = [one for one in tuning.notes if "do not fit" in one or "too small" in one]
+    assert [one.startswith(note) for one in told] == [True] * bool(note)
+
+
+@each_row([(99, "give it 3 GB more, or pg_wal a disk of its own."), (101, "give it 5 GB more.")])
+def test_a_disk_that_is_too_small_is_told_with_what_it_lacks_and_what_to_do(data_gb: int, end: str) -> None:
+    tuning = derive(make_subject(disk=make_disk(free=100 * GB), dataset=data_gb * GB))
+    (note,) = (one for one in tuning.notes if "max_wal_size" in one)
+    assert "the built-in max_wal_size of 1 GB needs 4 GB, as it is no hard limit, and" in note
+    assert "No max_wal_size is right here: a larger one fills the disk sooner, which stops the server" in note
+    assert note.endswith(end)
+    assert "data leave no room for more, and it is what is built in" in found(tuning, "max_wal_size").reason
+
+
+def test_space_that_is_there_and_short_gives_wal_no_more_than_its_share() -> None:
+    # A larger max_wal_size could fill a disk whose data are there; one whose data are a wish needs another disk.
+    for wish in ({}, {"dataset": 1.9 * GB}):
+        held = derive(make_subject(disk=make_disk(free=2 * GB), **{"dataset": GB, "held_bytes": 1.0 * GB, **wish}))
+        assert found(held, "max_wal_size").value == "512MB"
+        (note,) = (one for one in held.notes if "max_wal_size" in one)
+        assert note.startswith("the disk is too small for data and WAL, ")
+    own = derive(make_subject(wal_disk=make_disk(free=GB)))
+    assert found(own, "max_wal_size").value == "576MB", "0.6 of a disk that holds nothing else"
+    assert any(one.startswith("the disk of pg_wal is too small, 683 MB short: the built-in") for one in own.notes)
+
+
+def test_max_wal_size_has_no_jump_where_data_and_wal_hardly_fit() -> None:
+    def most(free_gb: float, data_gb: float) -> float:
+        return checkpoints_room_bytes(Draft(make_subject(disk=make_disk(free=free_gb * GB), dataset=data_gb * GB), {}))
+
+    step_gb = 0.25
+    for fixed_gb in (0.5, 2, 3, 4, 8, 100):
+        by_data = [most(fixed_gb, step_gb * n) for n in range(500)]
+        by_space = [most(step_gb * n, fixed_gb) for n in range(500)]
+        assert by_data == sorted(by_data, reverse=True)
+        assert by_space == sorted(by_space)
+        for values in (by_data, by_space):
+            assert max(abs(one - other) for one, other in itertools.pairwise(values)) <= step_gb * GB / 4
 
 
 def test_a_max_wal_size_beyond_the_room_that_data_leave_is_refused() -> None:
-    # 300 GB of data, which do not fit themselves, do not take the 100 GB.
+    # 300 GB of data do not fit themselves.
     for data_gb in (92, 300):
         with pytest.raises(SpecError, match="max_wal_size of 10 GB does not fit") as refused:
             derive(make_subject(disk=make_disk(free=100 * GB), dataset=data_gb * GB), fixed={"max_wal_size": "10GB"})

@@ -19,7 +19,7 @@ from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import with_scaling
-from pgdyno.plan.size import find_data_to_come
+from pgdyno.plan.size import predict_beside_wal
 from pgdyno.plan.variants import with_canonical_names
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
@@ -37,6 +37,8 @@ _DERIVE_S = 1.0
 _SLOW_REASON = "it acts over minutes, and all servers that are up share one kernel; `--design paired` tries it"
 # Who asks for longer trials wants checkpoints in them.
 _LONGEST_LIVE_S = 20.0
+# Servers beside the derived one that live pairs have up at once: stock, which is the reference and runs twice.
+_OTHERS_LIVE = 2
 # pgbench's own scripts; what other scripts do is not known.
 _CLASSES = {
     "tpcb-like": WorkloadClass.OLTP_WRITE,
@@ -114,10 +116,16 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     seen = read_tunables(home.root, None if home.wal is None else home.wal.parent)
     planned = plan_study(study, machine, load_budget_s=budget.load_s)
     fixed = list_fixed(study, installation.facts.major)
-    wishes = LoadHints(workload=classify_load(planned))
-    subject = make_subject(seen, installation.facts, wishes, measured=_know_load(study, planned, machine))
-    subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
-    tuning = accept_settings(derive(subject, fixed=fixed), installation, user=home.user, fixed=fixed)
+    wishes, cards = LoadHints(workload=classify_load(planned)), find_cards(home.root, seen)
+
+    def derive_beside(other_servers: int) -> DerivedSettings:
+        beside = predict_beside_wal(study, planned, machine, other_servers=other_servers)
+        subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned, beside))
+        tuning = derive(with_cards(subject, cards, is_here=True), fixed=fixed)
+        return accept_settings(tuning, installation, user=home.user, fixed=fixed)
+
+    may_be_live = not is_layered and study.experiment.design in {None, DesignKind.LIVE}
+    tuning = derive_beside(_OTHERS_LIVE if may_be_live else 0)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
     errors = _find_refused(wanted.sysctls().items())
     refused = {
@@ -128,6 +136,8 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     chosen = choose_trial_set(tuning, fixed=fixed, refused={**slow, **refused})
     design, why_paired = choose_design(study, chosen, is_layered=is_layered, budget=budget, machine=machine)
     if design is not DesignKind.LIVE:
+        # One server at a time leaves more room on the disk.
+        tuning = derive_beside(0) if may_be_live else tuning
         chosen = choose_trial_set(tuning, fixed=fixed, refused=refused)
     tuned = None
     if chosen.layers:
@@ -231,14 +241,14 @@ def describe_tuned(tuning: DerivedSettings, chosen: TrialSet, planned: Plan, *, 
     )
 
 
-def _know_load(study: Study, plan: Plan, machine: Machine) -> MeasuredLoad:
-    """Return the load as the bench itself has chosen it."""
+def _know_load(plan: Plan, beside_wal_bytes: int) -> MeasuredLoad:
+    """Return the load as the bench itself has chosen it, and what it brings to the disk of pg_wal beside the WAL."""
     how = "as this bench runs it"
     clients = max(workload.clients for workload in plan.workloads)
     return MeasuredLoad(
         active=Known.declared("active sessions", clients, "count", how),
         dataset=Known.declared("dataset", plan.dataset_bytes or 0, "bytes", how),
-        to_come_bytes=find_data_to_come(study, plan, machine),
+        to_come_bytes=beside_wal_bytes,
     )
 
 

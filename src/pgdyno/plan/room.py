@@ -26,10 +26,10 @@ def has_wal_at_home(variants: Sequence[Variant], machine: Machine) -> bool:
 
 def slack_bytes_of(standbys: int) -> int:
     """Return the space for WAL, logs and records: of each standby, its WAL and what the server keeps for it."""
-    return DISK_SLACK_BYTES + standbys * _WAL_BYTES + _kept_wal_bytes(standbys)
+    return DISK_SLACK_BYTES + standbys * _WAL_BYTES + predict_kept_wal(standbys)
 
 
-def _kept_wal_bytes(standbys: int) -> int:
+def predict_kept_wal(standbys: int) -> int:
     """Return the space for the WAL that a server keeps for its standbys: the same WAL for all of them."""
     return _SLOT_WAL_BYTES if standbys else 0
 
@@ -40,7 +40,7 @@ def check_wal_disk(data_bytes: int, machine: Machine, *, standbys: int) -> None:
     Raises:
         HostError: It does not fit.
     """
-    needed = (1 + standbys) * predict_wal_bytes(data_bytes) + _kept_wal_bytes(standbys)
+    needed = (1 + standbys) * predict_wal_bytes(data_bytes) + predict_kept_wal(standbys)
     if machine.wal_free_bytes is not None and needed > machine.wal_free_bytes:
         raise HostError(
             "the WAL does not fit on its disk",
@@ -77,7 +77,7 @@ def check_homes(data_bytes: int, machine: Machine, *, standbys: int) -> None:
     Raises:
         HostError: They do not fit.
     """
-    needed = (1 + standbys) * (data_bytes + predict_wal_bytes(data_bytes)) + _kept_wal_bytes(standbys)
+    needed = (1 + standbys) * (data_bytes + predict_wal_bytes(data_bytes)) + predict_kept_wal(standbys)
     for home, free_bytes in machine.homes_free_bytes.items():
         if needed > free_bytes:
             raise HostError(

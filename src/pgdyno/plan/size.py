@@ -17,6 +17,7 @@ from pgdyno.plan.room import (
     check_wal_disk,
     find_most_data,
     has_wal_at_home,
+    predict_kept_wal,
     predict_loaded_bytes,
     predict_wal_bytes,
     slack_bytes_of,
@@ -123,13 +124,24 @@ def plan_size(
     )
 
 
-def find_data_to_come(study: Study, plan: Plan, machine: Machine) -> int:
-    """Return how many bytes of data a study of pgdyno's own server, without variants, brings to the disk of its home.
+def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, other_servers: int) -> int:
+    """Predict the bytes that a study of pgdyno's own servers brings to the disk of a server's WAL, beside that WAL.
 
-    They are those of the cluster that is still to be loaded, and of the working copies.
+    They are the cluster that is still to be loaded, the working copies, and the WAL of all other servers that are up at once.
+
+    Args:
+        study: The study, without variants.
+        plan: Its plan.
+        machine: The data that are loaded, and whether pg_wal has a disk of its own.
+        other_servers: Servers of other variants that are up at once, beside the standbys.
     """
-    to_load = 0 if plan.scale in machine.loaded_scales else 1
-    return (to_load + _count_copies(study)) * (plan.dataset_bytes or 0)
+    data_bytes, standbys = plan.dataset_bytes or 0, study.server.standbys
+    wal_bytes = (other_servers + standbys) * predict_wal_bytes(data_bytes) + predict_kept_wal(standbys)
+    if machine.wal_free_bytes is not None:
+        return wal_bytes
+    to_load_bytes = 0 if plan.scale in machine.loaded_scales else predict_loaded_bytes(data_bytes)
+    copies = 0 if study.data.restore is RestorePolicy.COMMAND else other_servers + _count_copies(study)
+    return to_load_bytes + copies * data_bytes + wal_bytes
 
 
 def _count_copies(study: Study) -> int:

@@ -18,7 +18,7 @@ from pgdyno.tune.disk.classes import name_after
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import check_memory, server_bytes
 from pgdyno.tune.pooling import with_pool
-from pgdyno.tune.room import describe_shortage
+from pgdyno.tune.room import describe_unfit_data
 from pgdyno.tune.rules.io import derive_io, derive_writer
 from pgdyno.tune.rules.kernel import derive_kernel, derive_limits
 from pgdyno.tune.rules.memory import derive_memory
@@ -78,7 +78,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     draft.notes[:0] = (
         *_describe_untried(subject),
         *subject.remarks,
-        *describe_shortage(subject),
+        *describe_unfit_data(subject),
         *_describe_given_up(draft),
     )
     memory = check_memory(subject, draft.values())

@@ -26,7 +26,7 @@ class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True):
     active: Known | None = None
     dataset: Known | None = None
     to_come_bytes: float | None = None
-    """How much of its data, in all copies, is still to come to the disk; None if that is not known."""
+    """What the load brings to the disk of pg_wal beside the WAL: data in all copies, and other servers' WAL; None if that is not known."""
     cpu_count: float | None = None
     """CPUs of the machine that it was measured on; None if that was not seen."""
     knee: MeasuredKnee | str = ""

@@ -219,7 +219,7 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: float = 0.0
     """Data that lie on the disk already, so that its free space is without them."""
     to_come_bytes: float | None = None
-    """Data that are to lie on the disk and do not yet, where that is known; None if they are what is not held."""
+    """What is still to come to the disk of pg_wal beside the WAL, where that is known; None if it is the data that are not held."""
     disk: Disk
     wal_disk: Disk | None = None
     """Disk of pg_wal; None if it shares the data's disk."""

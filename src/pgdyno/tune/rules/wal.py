@@ -15,8 +15,8 @@ from pgdyno.tune.checkpoints import (
     wal_rate,
 )
 from pgdyno.tune.draft import MB, Draft, round_down, size
-from pgdyno.tune.room import data_to_come_bytes, wal_room_bytes
-from pgdyno.tune.rules.wal_limits import STOCK_MAX_WAL_BYTES, describe_limit, find_limit, note_limit
+from pgdyno.tune.room import STOCK_MAX_WAL_BYTES, checkpoints_room_bytes, describe_shortage, left_bytes, list_takers
+from pgdyno.tune.rules.wal_limits import describe_limit, find_limit, note_limit
 from pgdyno.tune.rules.wal_pace import LONGEST_S, SHORTEST_S, compression_of, distance_of, longest_s, rate_of
 from pgdyno.tune.types import Known, Layer, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes
@@ -59,16 +59,18 @@ def _check_fixed(draft: Draft) -> None:
                 detail=f"its WAL segments are of {format_bytes(draft.subject.wal_segment_bytes)}",
                 hint=f"ask for {size(least)}, two of them, or more",
             )
-    free, room = wal_disk(draft.subject).free_bytes, wal_room_bytes(draft.subject)
-    wanted = draft.number("max_wal_size")
-    if draft.is_fixed("max_wal_size") and wanted > max(room, least):
-        come = data_to_come_bytes(draft.subject)
-        data = f", and {format_bytes(come)} of data are still to come" if room < free.value else ""
+    if not draft.is_fixed("max_wal_size"):
+        return
+    free, wanted, room = wal_disk(draft.subject).free_bytes, draft.number("max_wal_size"), left_bytes(draft)
+    if wanted > max(room, checkpoints_room_bytes(draft), least):
+        others = "".join(f", and {takes}" for takes in list_takers(draft))
         raise SpecError(
             f"max_wal_size of {format_bytes(wanted)} does not fit the disk",
-            detail=f"{format_bytes(free.value)} are free ({free.how}){data}",
+            detail=f"{format_bytes(free.value)} are free ({free.how}){others}",
             hint="ask for less, or give pg_wal a volume of its own",
         )
+    if wanted > room:
+        draft.notes += describe_shortage(draft, wanted)
 
 
 def _put_max_wal(draft: Draft) -> None:
@@ -80,13 +82,13 @@ def _put_max_wal(draft: Draft) -> None:
     reason = f"it holds the WAL of {clock_s / 60:g} min, so that the clock starts checkpoints, even in a busy hour."
     if limit.is_bound:
         reason = describe_limit(draft, limit)
-        draft.notes += () if draft.is_fixed("max_wal_size") else note_limit(draft, limit)
+    draft.notes += () if draft.is_fixed("max_wal_size") else note_limit(draft, limit)
     draft.put(
         "max_wal_size",
         size(limit.value_bytes),
         layer=Layer.WAL,
         reason=reason,
-        formula=f"WAL rate × {clock_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB and two segments, at most what recovery in time and 1/4 of the space that data leave free (0.6 of an own volume's) allow",
+        formula=f"WAL rate × {clock_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB and two segments, at most what recovery in time and 1/4 of the space that data and wal_keep_size leave free (0.6 of an own volume's) allow; where data are still to come, no less than the built-in 1 GB or 1/4 of the space without them",
         inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset, *_image_left(draft)),
         source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
         trades="space for WAL, and a longer recovery after a crash",

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.wal_room import find_wal_room
 from pgdyno.tune.checkpoints import interval_s, recovery_s, wal_by_recovery_bytes
-from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
-from pgdyno.tune.room import wal_room_bytes
+from pgdyno.tune.draft import MB, Draft, round_down, round_up, size
+from pgdyno.tune.room import STOCK_MAX_WAL_BYTES, checkpoints_room_bytes, describe_shortage
 from pgdyno.tune.rules.wal_pace import SHORTEST_S, compression_of, distance_of, longest_s
 from pgdyno.tune.types import Origin
 from pgdyno.units import format_bytes
 
-STOCK_MAX_WAL_BYTES = 1 * GB
-"""Built-in max_wal_size."""
 # Longer recovery times are not suggested.
 _LONGEST_ADVICE_MIN = 60
 
@@ -67,7 +64,7 @@ def find_limit(draft: Draft, compression: str, *, wanted_bytes: float = math.inf
         by_recovery = max(by_recovery, STOCK_MAX_WAL_BYTES)
     return WalLimit(
         wanted_bytes=wanted_bytes,
-        by_disk_bytes=find_wal_room(wal_room_bytes(subject), is_shared=subject.wal_disk is None),
+        by_disk_bytes=checkpoints_room_bytes(draft),
         by_recovery_bytes=by_recovery,
         least_bytes=2 * subject.wal_segment_bytes,
     )
@@ -81,6 +78,11 @@ def describe_limit(draft: Draft, limit: WalLimit) -> str:
         why = "it is the most that the free space allows"
         if limit.value_bytes > limit.by_disk_bytes:
             why = "it is the least that the server takes, and more than the free space allows"
+        elif any(describe_shortage(draft, limit.value_bytes)):
+            least = (
+                "what is built in" if limit.value_bytes == STOCK_MAX_WAL_BYTES else "what the disk without them allows"
+            )
+            why = f"data leave no room for more, and it is {least}"
     elif lasts_s > allowed_s:
         least = "the least that the server takes" if limit.value_bytes == limit.least_bytes else "what is built in"
         why = f"it is {least}, and recovery after a crash takes up to {_round_duration(lasts_s)} even so"
@@ -88,8 +90,12 @@ def describe_limit(draft: Draft, limit: WalLimit) -> str:
 
 
 def note_limit(draft: Draft, limit: WalLimit) -> Iterator[str]:
-    """Say what a bound costs: one that is only assumed, or that makes checkpoints come often."""
+    """Say where the disk is too small, and what a bound costs: one that is only assumed, or that makes checkpoints come often."""
     subject, held = draft.subject, limit.value_bytes
+    shortage = tuple(describe_shortage(draft, max(held, STOCK_MAX_WAL_BYTES) if limit.is_by_disk else held))
+    yield from shortage
+    if not limit.is_bound:
+        return
     longest = longest_s(draft)
     distance = distance_of(draft, held)
     every_s = interval_s(subject, compression_of(draft), timeout_s=longest, distance_bytes=distance)
@@ -100,7 +106,7 @@ def note_limit(draft: Draft, limit: WalLimit) -> Iterator[str]:
     often = f", which takes a checkpoint every {every_s:.{0 if every_s >= 10 else 1}f} s," if is_often else ","
     only = f"max_wal_size is only {size(held)}{often}"
     if limit.is_by_disk:
-        yield f"{only} as its disk has no room for more: give pg_wal a larger one."
+        yield from () if shortage else (f"{only} as its disk has no room for more: give pg_wal a larger one.",)
         return
     allowed = _format_duration(subject.recovery_s.value)
     purpose = f"so that recovery after a crash ends within {allowed}"
