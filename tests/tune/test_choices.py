@@ -216,16 +216,16 @@ def test_inputs_say_which_disk_they_are_of() -> None:
         ({"dataset": 46 * GB, "to_come_bytes": 92.0 * GB}, "2GB", ""),  # and a working copy
         ({"dataset": 92 * GB, "settings": {"wal_keep_size": "2048"}}, "1536MB", ""),  # 2 GB, which are kept in any case
         ({"dataset": 96 * GB}, "1GB", ""),
-        ({"dataset": 99 * GB}, "1GB", "the disk is too small for data and WAL, 3 GB short: 99 GB of data are still"),
+        ({"dataset": 99 * GB}, "1GB", "the disk is too small for data and WAL, 683 MB short: 99 GB of data are still"),
         (
             {"dataset": 300 * GB},
             "1GB",
-            "the disk is too small for data and WAL, 204 GB short: 300 GB of data are still",
+            "the disk is too small for data and WAL, 202 GB short: 300 GB of data are still",
         ),
         (
             {"dataset": 300 * GB, "held_bytes": 1.0 * GB},
             "1GB",
-            "the disk is too small for data and WAL, 203 GB short: 299 GB more",
+            "the disk is too small for data and WAL, 201 GB short: 299 GB more",
         ),
         (
             {"dataset": 300 * GB, "wal_disk": make_disk(free=40 * GB)},
@@ -245,11 +245,11 @@ def test_wal_has_the_room_that_data_leave_which_are_still_to_come(
     assert [one.startswith(note) for one in told] == [True] * bool(note)
 
 
-@each_row([(99, "give it 3 GB more, or pg_wal a disk of its own."), (101, "give it 5 GB more.")])
+@each_row([(99, "give it 683 MB more, or add a disk for pg_wal."), (101, "give it 2.67 GB more.")])
 def test_a_disk_that_is_too_small_is_told_with_what_it_lacks_and_what_to_do(data_gb: int, end: str) -> None:
     tuning = derive(make_subject(disk=make_disk(free=100 * GB), dataset=data_gb * GB))
     (note,) = (one for one in tuning.notes if "max_wal_size" in one)
-    assert "the built-in max_wal_size of 1 GB needs 4 GB, as it is no hard limit, and" in note
+    assert "the built-in max_wal_size of 1 GB needs 1.67 GB, as it is no hard limit, and" in note
     assert "No max_wal_size is right here: a larger one fills the disk sooner, which stops the server" in note
     assert note.endswith(end)
     assert "data leave no room for more, and it is what is built in" in found(tuning, "max_wal_size").reason
@@ -258,8 +258,8 @@ def test_a_disk_that_is_too_small_is_told_with_what_it_lacks_and_what_to_do(data
 def test_space_that_is_there_and_short_gives_wal_no_more_than_its_share() -> None:
     # A larger max_wal_size could fill a disk whose data are there; one whose data are a wish needs another disk.
     for wish in ({}, {"dataset": 1.9 * GB}):
-        held = derive(make_subject(disk=make_disk(free=2 * GB), **{"dataset": GB, "held_bytes": 1.0 * GB, **wish}))
-        assert found(held, "max_wal_size").value == "512MB"
+        held = derive(make_subject(disk=make_disk(free=1.5 * GB), **{"dataset": GB, "held_bytes": 1.0 * GB, **wish}))
+        assert found(held, "max_wal_size").value == "384MB"
         (note,) = (one for one in held.notes if "max_wal_size" in one)
         assert note.startswith("the disk is too small for data and WAL, ")
     own = derive(make_subject(wal_disk=make_disk(free=GB)))

@@ -40,6 +40,11 @@ def left_bytes(draft: Draft) -> float:
     return max(0.0, wal_room_bytes(draft.subject) - draft.number(_KEPT))
 
 
+def share_of_left_bytes(draft: Draft) -> float:
+    """Return how much of what is left max_wal_size may have."""
+    return find_wal_room(left_bytes(draft), is_shared=draft.subject.wal_disk is None)
+
+
 def checkpoints_room_bytes(draft: Draft) -> float:
     """Return the most that max_wal_size may be on its disk: a share of what is left.
 
@@ -48,10 +53,9 @@ def checkpoints_room_bytes(draft: Draft) -> float:
     matter: a larger max_wal_size would fill it.
     """
     subject = draft.subject
-    is_shared = subject.wal_disk is None
     free = max(0.0, wal_disk(subject).free_bytes.value - draft.number(_KEPT))
-    least = min(STOCK_MAX_WAL_BYTES, find_wal_room(free, is_shared=is_shared))
-    return max(least, find_wal_room(left_bytes(draft), is_shared=is_shared))
+    least = min(STOCK_MAX_WAL_BYTES, find_wal_room(free, is_shared=subject.wal_disk is None))
+    return max(least, share_of_left_bytes(draft))
 
 
 def list_takers(draft: Draft) -> Iterator[str]:
@@ -75,7 +79,8 @@ def describe_shortage(draft: Draft, max_wal_bytes: float) -> Iterator[str]:
     """
     subject, free = draft.subject, wal_disk(draft.subject).free_bytes
     is_shared = subject.wal_disk is None
-    wanted = max_wal_bytes / find_wal_room(1.0, is_shared=is_shared)
+    # What WAL needs by itself: the growth of data is not counted.
+    wanted = max_wal_bytes / find_wal_room(1.0, is_shared=False)
     short = beside_wal_bytes(subject) + draft.number(_KEPT) + wanted - free.value
     if short <= 0:
         return
@@ -86,7 +91,7 @@ def describe_shortage(draft: Draft, max_wal_bytes: float) -> Iterator[str]:
     takes = ", ".join([*list_takers(draft), needs])
     end = ": free some space, or use another disk with --home."
     if subject.to_come_bytes is None:
-        own = ", or pg_wal a disk of its own" if is_shared and beside_wal_bytes(subject) <= free.value else ""
+        own = ", or add a disk for pg_wal" if is_shared and beside_wal_bytes(subject) <= free.value else ""
         end = (
             ". No max_wal_size is right here: a larger one fills the disk sooner, which stops the server, and a smaller one only brings"
             f" more checkpoints; {'give it' if subject.is_here else 'declare'} {format_bytes(short)} more{own}."

@@ -9,7 +9,7 @@ import msgspec
 
 from pgdyno.tune.checkpoints import interval_s, recovery_s, wal_by_recovery_bytes
 from pgdyno.tune.draft import MB, Draft, round_down, round_up, size
-from pgdyno.tune.room import STOCK_MAX_WAL_BYTES, checkpoints_room_bytes, describe_shortage
+from pgdyno.tune.room import STOCK_MAX_WAL_BYTES, checkpoints_room_bytes, describe_shortage, share_of_left_bytes
 from pgdyno.tune.rules.wal_pace import SHORTEST_S, compression_of, distance_of, longest_s
 from pgdyno.tune.types import Origin
 from pgdyno.units import format_bytes
@@ -78,7 +78,7 @@ def describe_limit(draft: Draft, limit: WalLimit) -> str:
         why = "it is the most that the free space allows"
         if limit.value_bytes > limit.by_disk_bytes:
             why = "it is the least that the server takes, and more than the free space allows"
-        elif any(describe_shortage(draft, limit.value_bytes)):
+        elif limit.value_bytes > share_of_left_bytes(draft):
             least = (
                 "what is built in" if limit.value_bytes == STOCK_MAX_WAL_BYTES else "what the disk without them allows"
             )
