@@ -25,7 +25,7 @@ from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.parts import find_least_rounds
 from pgdyno.plan.plan import Machine, Plan, PlannedSweep, plan_study
 from pgdyno.plan.scaling import make_client_sweep, plan_scaling, plan_sweep
-from pgdyno.plan.size import predict_beside_wal
+from pgdyno.plan.size import count_live_copies, predict_beside_wal
 from pgdyno.record.types import ServerFacts
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
@@ -150,30 +150,28 @@ def test_a_setting_of_the_users_is_not_tried_in_whatever_case_they_write_it() ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "loaded", "others", "data", "wal"),
+    ("changes", "loaded", "copies", "data", "wal"),
     [
-        ({}, frozenset(), 0, 2, 1),  # what is loaded with the WAL that loading leaves, and the working copy
-        ({}, frozenset({50}), 0, 1, 0),
-        ({}, frozenset({50}), 2, 3, 2),  # live: stock runs twice beside it
-        ({"data": {"restore": "command", "restore_command": "true"}}, frozenset({50}), 0, 0, 0),
-        ({"server": {"standbys": 2}}, frozenset({50}), 0, 3, 2),
+        ({}, frozenset(), 1, 2, 1),  # what is loaded with the WAL that loading leaves, and the working copy
+        ({}, frozenset({50}), 1, 1, 0),
+        ({}, frozenset({50}), 4, 4, 3),  # live: stock runs twice, and each alone in one more
+        ({"data": {"restore": "command", "restore_command": "true"}}, frozenset({50}), 1, 0, 0),
+        ({"server": {"standbys": 2}}, frozenset({50}), 1, 3, 2),
     ],
 )
 def test_what_comes_to_the_disk_beside_the_wal_of_the_derived_server(
-    changes: dict[str, dict[str, object]], loaded: frozenset[int], others: int, data: int, wal: int
+    changes: dict[str, dict[str, object]], loaded: frozenset[int], copies: int, data: int, wal: int
 ) -> None:
     study = compose("tpcb-like", **{**changes, "data": {"scale": 50, **changes.get("data", {})}})
     machine = msgspec.structs.replace(MACHINE, loaded_scales=loaded)
     planned = plan_study(study, machine)
     data_bytes = planned.dataset_bytes or 0
-    found = predict_beside_wal(study, planned, machine, other_servers=others)
-    servers = others + study.server.standbys
+    found = predict_beside_wal(study, planned, machine, copies=copies)
+    servers = copies - 1 + study.server.standbys
     kept = 2_200_000_000 if study.server.standbys else 0
     assert found == (data + wal) * data_bytes + servers * 1_100_000_000 + kept
     own = msgspec.structs.replace(machine, wal_free_bytes=10**12)
-    assert (
-        predict_beside_wal(study, planned, own, other_servers=others) == servers * (1_100_000_000 + data_bytes) + kept
-    )
+    assert predict_beside_wal(study, planned, own, copies=copies) == servers * (1_100_000_000 + data_bytes) + kept
 
 
 def test_derived_wal_fits_beside_all_servers_on_the_smallest_disk_that_takes_a_live_bench() -> None:
@@ -190,7 +188,7 @@ def test_derived_wal_fits_beside_all_servers_on_the_smallest_disk_that_takes_a_l
     alone = msgspec.structs.replace(study, variant=(), experiment=ExperimentSpec())
     planned = plan_study(alone, MACHINE)
     data_bytes = planned.dataset_bytes or 0
-    beside = predict_beside_wal(alone, planned, MACHINE, other_servers=2)
+    beside = predict_beside_wal(alone, planned, MACHINE, copies=count_live_copies(2))
     subject = make_subject(
         disk=make_disk(free=least), dataset=data_bytes, to_come_bytes=float(beside), recovery_s=36000
     )

@@ -173,12 +173,12 @@ def test_each_disk_needs_room_for_its_cluster() -> None:
                 experiment={"design": "live"})  # fmt: skip
     with pytest.raises(SpecError) as caught:
         plan_study(live, msgspec.structs.replace(small, homes_free_bytes={"/b": 2_000_000_000}))
-    assert "the servers of /b need 2.63 GB of disk at once" in caught.value.detail
+    assert "the servers of /b need 6.58 GB of disk at once" in caught.value.detail
     # The reference runs twice.
     both = vary({"name": "a", "home": "/b"}, {"name": "b"}, data={"scale": 10}, experiment={"design": "live"})
     with pytest.raises(SpecError) as twice:
         plan_study(both, msgspec.structs.replace(small, homes_free_bytes={"/b": 2_000_000_000}))
-    assert "the servers of /b need 2.63 GB of disk at once" in twice.value.detail
+    assert "the servers of /b need 5.27 GB of disk at once" in twice.value.detail
 
 
 def test_a_study_that_compares_nothing_has_no_experiment() -> None:

@@ -19,7 +19,7 @@ from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import with_scaling
-from pgdyno.plan.size import predict_beside_wal
+from pgdyno.plan.size import count_live_copies, predict_beside_wal
 from pgdyno.plan.variants import with_canonical_names
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
@@ -37,8 +37,8 @@ _DERIVE_S = 1.0
 _SLOW_REASON = "it acts over minutes, and all servers that are up share one kernel; `--design paired` tries it"
 # Who asks for longer trials wants checkpoints in them.
 _LONGEST_LIVE_S = 20.0
-# Servers beside the derived one that live pairs have up at once: stock, which is the reference and runs twice.
-_OTHERS_LIVE = 2
+# Working copies of live pairs of stock and derived.
+_LIVE_COPIES = count_live_copies(2)
 # pgbench's own scripts; what other scripts do is not known.
 _CLASSES = {
     "tpcb-like": WorkloadClass.OLTP_WRITE,
@@ -118,14 +118,14 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     fixed = list_fixed(study, installation.facts.major)
     wishes, cards = LoadHints(workload=classify_load(planned)), find_cards(home.root, seen)
 
-    def derive_beside(other_servers: int) -> DerivedSettings:
-        beside = predict_beside_wal(study, planned, machine, other_servers=other_servers)
+    def derive_for(copies: int) -> DerivedSettings:
+        beside = predict_beside_wal(study, planned, machine, copies=copies)
         subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned, beside))
         tuning = derive(with_cards(subject, cards, is_here=True), fixed=fixed)
         return accept_settings(tuning, installation, user=home.user, fixed=fixed)
 
     may_be_live = not is_layered and study.experiment.design in {None, DesignKind.LIVE}
-    tuning = derive_beside(_OTHERS_LIVE if may_be_live else 0)
+    tuning = derive_for(_LIVE_COPIES if may_be_live else 1)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
     errors = _find_refused(wanted.sysctls().items())
     refused = {
@@ -137,7 +137,7 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     design, why_paired = choose_design(study, chosen, is_layered=is_layered, budget=budget, machine=machine)
     if design is not DesignKind.LIVE:
         # One server at a time leaves more room on the disk.
-        tuning = derive_beside(0) if may_be_live else tuning
+        tuning = derive_for(1) if may_be_live else tuning
         chosen = choose_trial_set(tuning, fixed=fixed, refused=refused)
     tuned = None
     if chosen.layers:

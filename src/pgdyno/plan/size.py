@@ -124,24 +124,25 @@ def plan_size(
     )
 
 
-def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, other_servers: int) -> int:
+def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, copies: int) -> int:
     """Predict the bytes that a study of pgdyno's own servers brings to the disk of a server's WAL, beside that WAL.
 
-    They are the cluster that is still to be loaded, the working copies, and the WAL of all other servers that are up at once.
+    They are the cluster that is still to be loaded, the working copies, and the WAL in all of them but the server's own.
 
     Args:
         study: The study, without variants.
         plan: Its plan.
         machine: The data that are loaded, and whether pg_wal has a disk of its own.
-        other_servers: Servers of other variants that are up at once, beside the standbys.
+        copies: Working copies of the data that lie on the disk at once, without those of standbys.
     """
     data_bytes, standbys = plan.dataset_bytes or 0, study.server.standbys
-    wal_bytes = (other_servers + standbys) * predict_wal_bytes(data_bytes) + predict_kept_wal(standbys)
+    clusters = copies + standbys
+    wal_bytes = (clusters - 1) * predict_wal_bytes(data_bytes) + predict_kept_wal(standbys)
     if machine.wal_free_bytes is not None:
         return wal_bytes
     to_load_bytes = 0 if plan.scale in machine.loaded_scales else predict_loaded_bytes(data_bytes)
-    copies = 0 if study.data.restore is RestorePolicy.COMMAND else other_servers + _count_copies(study)
-    return to_load_bytes + copies * data_bytes + wal_bytes
+    copied_bytes = 0 if study.data.restore is RestorePolicy.COMMAND else clusters * data_bytes
+    return to_load_bytes + copied_bytes + wal_bytes
 
 
 def _count_copies(study: Study) -> int:
@@ -175,12 +176,22 @@ def _plan_own_data(study: Study) -> DataSize:
     return DataSize(scale=1, dataset_bytes=None, largest_bytes=0, to_load_bytes=0, load_s=load_s, between=None)
 
 
+def count_live_copies(variants_count: int) -> int:
+    """Count the working copies of the data that live pairs of servers leave on the disk.
+
+    Each server of a round has one, also the second one of the reference, and the observed trials have one.
+    """
+    return variants_count + 2
+
+
 def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Machine) -> str | None:
     """Return why the servers of all variants cannot be up at once on a machine; None if they can.
 
-    Each server has its own copy of the data on disk, and in memory twice: in its buffers and in the kernel's cache.
+    Each server has its own copy of the data on disk, and in memory twice: in its buffers and in the kernel's cache. On disk there is one
+    more, that of the observed trials. With several homes, the order of each round decides which copies a home gets, and it keeps them.
     """
-    servers = len(variants) + 1
+    # The reference runs twice.
+    servers, copies = len(variants) + 1, count_live_copies(len(variants))
     needed_bytes = 2 * servers * size.largest_bytes
     allowed_bytes = round(MEMORY_SHARE * machine.memory_bytes)
     if needed_bytes > allowed_bytes:
@@ -188,17 +199,15 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             f"{servers} servers with their data need about {format_bytes(needed_bytes)} of memory at once;"
             f" {format_bytes(allowed_bytes)} may be used"
         )
-    data_bytes, wal_bytes = servers * size.largest_bytes, servers * predict_wal_bytes(size.largest_bytes)
+    data_bytes, wal_bytes = copies * size.largest_bytes, copies * predict_wal_bytes(size.largest_bytes)
     disk_bytes = size.to_load_bytes + data_bytes + (wal_bytes if has_wal_at_home(variants, machine) else 0)
     if disk_bytes > machine.disk_free_bytes:
         return (
-            f"{servers} servers with their data need {format_bytes(disk_bytes)} of disk at once;"
+            f"{servers} servers with their data, and a copy for observed trials, need {format_bytes(disk_bytes)} of disk at once;"
             f" free are {format_bytes(machine.disk_free_bytes)}"
         )
     for home, free_bytes in machine.homes_free_bytes.items():
-        each_bytes = size.largest_bytes + predict_wal_bytes(size.largest_bytes)
-        # The reference runs twice.
-        home_bytes = each_bytes * sum(variant.home == home for variant in (variants[0], *variants))
+        home_bytes = data_bytes + wal_bytes
         if home_bytes > free_bytes:
             return (
                 f"the servers of {home} need {format_bytes(home_bytes)} of disk at once;"
@@ -206,7 +215,7 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             )
     if machine.wal_free_bytes is not None and wal_bytes > machine.wal_free_bytes:
         return (
-            f"{servers} servers need {format_bytes(wal_bytes)} for their WAL at once;"
+            f"{servers} servers, and a copy for observed trials, need {format_bytes(wal_bytes)} for their WAL at once;"
             f" free on its disk are {format_bytes(machine.wal_free_bytes)}"
         )
     return None
