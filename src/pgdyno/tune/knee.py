@@ -18,6 +18,7 @@ from pgdyno.plan.types import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.pooler import PRIMARY, PoolMode
 from pgdyno.tune.types import MeasuredKnee
+from pgdyno.units import format_cpus
 
 
 def read_knee(record: StudyRecord, sweeps: Mapping[str, ClientSweep], *, name: str) -> MeasuredKnee | str:
@@ -86,7 +87,7 @@ def _leave_out_endpoint(variant: Variant) -> bytes:
 
 def _place(record: StudyRecord, workload: str, name: str) -> str:
     cpus = record.usable_cpu_count
-    return f"{workload} in {name} ({'a machine that was not seen' if cpus is None else f'{cpus:g} CPUs'})"
+    return f"{workload} in {name} ({'a machine that was not seen' if cpus is None else format_cpus(cpus)})"
 
 
 def _find_largest(sweeps: Mapping[str, ClientSweep]) -> tuple[str, MeasuredKnee] | str:

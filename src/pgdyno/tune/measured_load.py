@@ -12,7 +12,7 @@ from pgdyno.tune.checkpoints import COMPRESSIONS
 from pgdyno.tune.connections import ACTIVE, limit_active
 from pgdyno.tune.pooling import has_as_many_cpus
 from pgdyno.tune.types import Known, MeasuredKnee
-from pgdyno.units import count_things, format_bytes
+from pgdyno.units import count_things, format_bytes, format_cpus
 
 DATASET = "dataset"
 """Name of the input."""
@@ -57,7 +57,7 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
     host = record.host
     place = "a machine that was not seen"
     if host is not None:
-        place = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
+        place = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
     how = f"{workload} in {name} ({place}), {count_things(len(seen), 'trial')}"
     return MeasuredLoad(
         wal_bytes_per_s=Known.measured("WAL rate", median(rate for rate, _ in seen), "bytes/s", how),

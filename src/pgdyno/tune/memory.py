@@ -15,7 +15,7 @@ from pgdyno.facts.gucs import find_guc
 from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_shared_bytes
 from pgdyno.tune.draft import MB, Draft, size
 from pgdyno.tune.types import MemoryShare, TuningSubject, WorkloadClass
-from pgdyno.units import format_bytes, unit_size
+from pgdyno.units import count_things, format_bytes, unit_size
 
 # Source: A. Freund, "Measuring the Memory Overhead of a Postgres Connection" (2020): below 2 MB for a connection,
 # without page tables.
@@ -124,7 +124,7 @@ def sum_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[Mem
     vacuum = maintenance if draft.text("autovacuum_work_mem") == "-1" else number("autovacuum_work_mem")
     vacuums = number("autovacuum_max_workers")
     page_tables = connections * _page_table_bytes(subject, buffers) if has_page_tables(draft) else 0.0
-    areas = f"{_AREAS[subject.workload]:g} work areas of {format_bytes(number('work_mem'))} × {number('hash_mem_multiplier'):g}"
+    areas = f"{count_things(round(_AREAS[subject.workload]), 'work area')} of {format_bytes(number('work_mem'))} × {number('hash_mem_multiplier'):g}"
     own = SESSION_BYTES + CACHES_BYTES
     unused = unused_huge_bytes(draft) if uses_huge_pages(draft) else 0.0
     lines = [

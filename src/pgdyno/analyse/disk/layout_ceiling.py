@@ -18,7 +18,7 @@ from pgdyno.facts.prices import REGION
 from pgdyno.facts.volumes import find_volume, price_of
 from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import DiskSpec, HostSpec
-from pgdyno.units import PAGE_BYTES
+from pgdyno.units import PAGE_BYTES, format_cpus
 
 _GIBIBYTE, _MEGABYTE = 2**30, 10**6
 
@@ -72,7 +72,7 @@ def usual_limits(cpu_count: float, provider: str | None) -> InstanceLimits:
     nearest = min((one.cpu_count for one in known), key=lambda count: abs(math.log(count / cpu_count)))
     near = [one for one in known if one.cpu_count == nearest]
     return InstanceLimits(
-        name=f"a usual instance with {nearest} CPUs (median of {len(near)})",
+        name=f"a usual instance with {format_cpus(nearest)} (median of {len(near)})",
         iops=median(one.disk_iops or 0 for one in near),
         bytes_per_s=median(one.disk_bytes_per_s or 0.0 for one in near),
     )

@@ -264,7 +264,8 @@ def _put_work_mem(draft: Draft) -> None:
     wanted = min(most, max(share * whole, least))
     reason = f"all sorts and hashes at once take at most {share:.0%} of the memory that is left, and each at most {format_bytes(most)}, enough for {_CLASS_WORDS[subject.workload]}."
     if share * whole < least:
-        reason = f"memory is short: all sorts and hashes at once take {least / whole:.0%} of what is left, so that each has the built-in 4 MB, or as much of it as there is."
+        each = "the built-in 4 MB" if least == _BUILT_IN_WORK_MEM else "as much of the built-in 4 MB as there is"
+        reason = f"memory is short: all sorts and hashes at once take {least / whole:.0%} of what is left, so that each has {each}."
         if kept := list_server_settings(draft):
             draft.notes.append(f"the server's own {kept} makes memory short in the worst case: --set replaces it.")
     draft.put(

@@ -17,6 +17,7 @@ from pgdyno.tune.pooling import (
     spare_connections,
 )
 from pgdyno.tune.types import Known, Layer, MeasuredKnee, Origin, Pooling, Target
+from pgdyno.units import format_cpus
 
 _CONFIG = "PgBouncer's manual, config"
 _RULE = "PostgreSQL wiki, “Number Of Database Connections”"
@@ -167,7 +168,7 @@ def _note(draft: Draft, pooling: Pooling, size: Known, most: int) -> Iterator[st
         yield f"the pool does not follow from a measurement: {pooling.no_knee_reason}."
     elif knee is not None and find_usable_knee(subject) is None:
         yield (
-            f"the pool does not follow from the sweep of {knee.how}: this machine has {subject.cpus.value:g} CPUs, and a knee moves with"
+            f"the pool does not follow from the sweep of {knee.how}: this machine has {format_cpus(subject.cpus.value)}, and a knee moves with"
             " them."
         )
     elif knee is not None and size.origin is Origin.MEASURED:

@@ -8,6 +8,7 @@ from pgdyno.tune.connections import with_fixed_connections
 from pgdyno.tune.draft import MB, Draft
 from pgdyno.tune.pooling import reserved_connections, spare_connections
 from pgdyno.tune.types import Layer, Origin, WorkloadClass
+from pgdyno.units import format_cpus
 
 # Source: a counter of the CPU is read in 20 to 50 ns, any other clock in a µs; pg_test_timing's manual page.
 _CHEAP_CLOCK_S = 100e-9
@@ -78,7 +79,7 @@ def _note_many(draft: Draft, expected: float) -> None:
     subject = draft.subject
     if expected > _MANY_PER_CPU * subject.cpus.value and subject.pooling is None:
         draft.notes.append(
-            f"{expected:.0f} connections on {subject.cpus.value:g} CPUs: use a connection pooler (`pgdyno tune --pooler`) if most of them are idle; throughput "
+            f"{expected:.0f} connections on {format_cpus(subject.cpus.value)}: use a connection pooler (`pgdyno tune --pooler`) if most of them are idle; throughput "
             f"peaks near {max(4, math.ceil(_PEAK_PER_CPU * subject.cpus.value))} at work, and a few more on slow disks."
         )
 
