@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import (
     change_wal_bytes,
+    limit_changes,
     page_write_s,
     recovery_s,
     wal_by_recovery_bytes,
@@ -358,7 +360,7 @@ def test_the_wal_of_a_transaction_is_what_was_measured(transactions: int, images
 
 
 def test_an_assumed_wal_rate_is_told_with_its_range() -> None:
-    subject = make_subject(cpus=8, dataset=50 * GB)
+    subject = make_subject(cpus=8, dataset=50 * GB, disk=make_disk(iops=10_000))
     rate = wal_rate(subject, "off", timeout_s=1800)
     # 8 CPUs change 14.4 million rows in 30 min, on 5.6 million pages.
     assert rate.value == pytest.approx(8_000 * 3_983, rel=0.001)
@@ -366,16 +368,55 @@ def test_an_assumed_wal_rate_is_told_with_its_range() -> None:
     low, high = (float(part.split(" MB/s")[0]) for part in rate.how.split("; ")[1].split(" to "))
     assert low < rate.value / MB < high
     assert wal_rate(subject, "lz4", timeout_s=1800).value == pytest.approx(8_000 * (500 + 0.49 * 3_483), rel=0.001)
-    slow = make_subject(cpus=8, dataset=50 * GB, disk=make_disk(bytes_per_s=60e6))
+    slow = make_subject(cpus=8, dataset=50 * GB, disk=make_disk(bytes_per_s=60e6, iops=10_000))
     assert wal_rate(slow, "off", timeout_s=1800).value == 20e6
     # The disk bounds the rate and the ends of its range, and not what a transaction writes.
     assert wal_rate(slow, "off", timeout_s=1800).how.startswith(rate.how.split("; ")[0])
     assert wal_rate(slow, "off", timeout_s=1800).how.endswith(
         "; half as many already write a third of what the disk writes, and no more is assumed"
     )
-    faster = make_subject(cpus=8, dataset=50 * GB, disk=make_disk(bytes_per_s=75e6))
+    faster = make_subject(cpus=8, dataset=50 * GB, disk=make_disk(bytes_per_s=75e6, iops=10_000))
     assert " MB/s to 25 MB/s for half and twice as many; at most" in wal_rate(faster, "off", timeout_s=1800).how
     assert wal_rate(make_subject(wal_bytes_per_s=7e6), "lz4", timeout_s=1800).value == 7e6
+
+
+def test_a_load_changes_no_more_pages_than_its_disk_writes() -> None:
+    data_bytes, every_s, iops = 50.0 * GB, 600.0, 300
+    pages = data_bytes / 8192
+    disk = make_disk(iops=iops)
+    found = limit_changes(disk, data_bytes, 1e9, every_s)
+    hit = sum(part * pages * (1 - math.exp(-found / (part * pages))) for part in (6 / 7, 1 / 7))
+    assert hit == pytest.approx(every_s * iops, rel=1e-4)
+    assert limit_changes(disk, data_bytes, found / 2, every_s) == found / 2, "the CPUs do no more"
+    # However many changes, there are no more pages than these: a disk that writes all of them does not bind.
+    assert limit_changes(disk, data_bytes, 1e9, 2 * pages / iops) == 1e9
+    assert limit_changes(make_disk(iops=1e6, bytes_per_s=300 * 8192), data_bytes, 1e9, every_s) == found
+
+
+def test_the_wal_rate_of_disks_that_seek_is_what_their_writes_of_pages_let_through() -> None:
+    # 12 disks in RAID 10, 480 writes a second: 16 CPUs would change 16,000 rows, each on two pages.
+    seeking = make_disk(DiskKind.HDD, iops=480, bytes_per_s=900e6, free=1e13)
+    subject = make_subject("middle", disk=seeking, dataset=500 * GB, recovery_s=known(300, "s", origin=Origin.ASSUMED))
+    rate = wal_rate(subject, "off", timeout_s=300)
+    assert rate.value == pytest.approx(480 * 8192 + 240 * 500, rel=0.01)
+    assert (
+        ": 1,000 changes a second for each, but in all no more than the 241 whose pages the disk writes, of 16.5 kB"
+        in rate.how
+    )
+    assert "; half as many already change more pages than the disk writes; at most a third" in rate.how
+    tuning = derive(subject)
+    assert not any(one.name == "pg_wal" for one in tuning.settings)
+    interval = next(one for one in tuning.estimates if one.what == "checkpoint interval")
+    assert interval.value > 120, "and not 2 s, as 264 MB/s would need"
+
+
+def test_words_of_a_machine_with_one_cpu_and_little_memory_count_it_right() -> None:
+    tuning = derive(make_subject("tiny", connections=20))
+    assert any("connections on 1 CPU: use" in note for note in tuning.notes)
+    assert any(" 1 work area of " in share.how for share in tuning.memory)
+    work_mem = found(tuning, "work_mem")
+    assert work_mem.value == "1664kB"
+    assert work_mem.reason.endswith("so that each has as much of the built-in 4 MB as there is.")
 
 
 def test_random_page_cost_is_the_manuals_where_its_suppositions_hold() -> None:

@@ -436,11 +436,12 @@ def test_buffers_larger_than_the_memory_are_refused_with_the_sum_line_by_line() 
 
 
 def test_a_version_is_given_only_what_it_has() -> None:
-    old, new = (postgresql(derive(make_subject("large", major=major))) for major in (15, 18))
+    writes = {"wal_bytes_per_s": 100e6}
+    old, new = (postgresql(derive(make_subject("large", major=major, **writes))) for major in (15, 18))
     assert "io_workers" in new
     assert "io_workers" not in old
     assert old["wal_compression"] == "zstd"
-    lacking = make_subject("large", major=15, missing_values={"wal_compression": ("lz4", "zstd")})
+    lacking = make_subject("large", major=15, missing_values={"wal_compression": ("lz4", "zstd")}, **writes)
     assert postgresql(derive(lacking))["wal_compression"] == "pglz"
 
 

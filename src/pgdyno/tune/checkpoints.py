@@ -11,7 +11,7 @@ import msgspec
 
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
 from pgdyno.tune.types import Disk, Known, Origin, TuningSubject, WorkloadClass
-from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
+from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s, format_cpus
 
 # Replay rate of recovery, which is one process, for WAL of half page images and half single rows, which a CPU replays
 # at 650 and 58 MB/s. Source: PostgreSQL 15 and 18 on an AMD EPYC; docs/derivation.md describes the measurement.
@@ -25,8 +25,11 @@ _CHANGES_RANGE = (0.5, 2.0)
 # PostgreSQL 18, scale 100: docs/derivation.md has the figures and the method.
 _RECORD_BYTES = 500.0
 _INDEX_SHARE = 1 / 7
+_PARTS = (1 - _INDEX_SHARE, _INDEX_SHARE)
+# Of the number of changes whose pages a disk writes.
+_ACCURACY = 1e-6
 # Steps of the bisection for the interval between checkpoints, which is then known to far less than a second.
-_HALVINGS = 50
+_HALVINGS = 25
 # From this length on, an interval is given in minutes.
 _IN_MINUTES_S = 300.0
 # Source: a COPY writes 110 MB for each second of CPU time (PostgreSQL 15 on an AMD EPYC), and one of 22 analytic CPUs is
@@ -56,11 +59,36 @@ def change_wal_bytes(data_bytes: float, changes: float, image_left: float) -> fl
         changes: Changes between two checkpoints.
         image_left: Share of an image that is left after compression.
     """
-    images = 0.0
-    for share in (1 - _INDEX_SHARE, _INDEX_SHARE):
-        pages = share * data_bytes / PAGE_BYTES
-        images += pages * -math.expm1(-changes / pages)
-    return _RECORD_BYTES + image_left * PAGE_BYTES * images / changes
+    return _RECORD_BYTES + image_left * PAGE_BYTES * _changed_pages(data_bytes, changes) / changes
+
+
+def _changed_pages(data_bytes: float, changes: float) -> float:
+    """Compute how many pages of table and index a number of changes anywhere hits."""
+    parts = [part * data_bytes / PAGE_BYTES for part in _PARTS]
+    return sum(pages * -math.expm1(-changes / pages) for pages in parts)
+
+
+def limit_changes(disk: Disk, data_bytes: float, changes: float, every_s: float) -> float:
+    """Return the changes of rows anywhere between two checkpoints, or as many as the disk writes the pages of meanwhile.
+
+    Each changed page is written once at least, and counts as a write of its own.
+
+    Args:
+        disk: Disk of the data.
+        data_bytes: Size of table and index together.
+        changes: Changes between two checkpoints that the CPUs do.
+        every_s: Time between the checkpoints.
+    """
+    written = every_s * min(disk.random_write_iops.value, disk.write_bytes_per_s.value / PAGE_BYTES)
+    if _changed_pages(data_bytes, changes) <= written:
+        return changes
+    # Newton's method from below: the number of changed pages is concave, so that no step goes beyond the root.
+    pages, found, step = data_bytes / PAGE_BYTES, 0.0, written / len(_PARTS)
+    while step > _ACCURACY * found:
+        found += step
+        slope = sum(math.exp(-found / (part * pages)) for part in _PARTS)
+        step = (written - _changed_pages(data_bytes, found)) / slope
+    return found
 
 
 def with_bound_rate(subject: TuningSubject) -> TuningSubject:
@@ -85,24 +113,28 @@ def wal_rate(subject: TuningSubject, compression: str, *, timeout_s: float, dist
         return subject.wal_bytes_per_s
     cpus, most = subject.cpus.value, _most_rate(subject)
     if subject.workload is WorkloadClass.ANALYTIC:
-        how = f"{subject.workload.value} on {cpus:g} CPUs, {_BOUND_WORDS}"
+        how = f"{subject.workload.value} on {format_cpus(cpus)}, {_BOUND_WORDS}"
         return Known.assumed("WAL rate", min(_rate_at(subject, compression, timeout_s), most), "bytes/s", how)
 
     def find(ratio: float) -> tuple[float, float]:
         every_s = interval_s(subject, compression, timeout_s=timeout_s, distance_bytes=distance_bytes, ratio=ratio)
         return every_s, _rate_at(subject, compression, every_s, ratio=ratio)
 
-    (_, low), (every_s, rate), (_, high) = (find(ratio) for ratio in (_CHANGES_RANGE[0], 1.0, _CHANGES_RANGE[1]))
-    usual = _CHANGES_PER_CPU_S[subject.workload]
+    (low_s, low), (every_s, rate), (_, high) = (find(ratio) for ratio in (_CHANGES_RANGE[0], 1.0, _CHANGES_RANGE[1]))
+    usual, changes = _CHANGES_PER_CPU_S[subject.workload], _changes_per_s(subject, every_s, ratio=1.0)
     often = f"{every_s / 60:.0f} min" if every_s >= _IN_MINUTES_S else f"{every_s:.0f} s"
     likely = (
         f"{format_bytes_per_s(low)} to {format_bytes_per_s(min(high, most))} for half and twice as many; {_BOUND_WORDS}"
     )
     if low >= most:
         likely = "half as many already write a third of what the disk writes, and no more is assumed"
+    elif _changes_per_s(subject, low_s, ratio=_CHANGES_RANGE[0]) < _CHANGES_RANGE[0] * cpus * usual:
+        likely = f"half as many already change more pages than the disk writes; {_BOUND_WORDS}"
+    is_by_disk = changes < cpus * usual
+    bound = f", but in all no more than the {changes:,.0f} whose pages the disk writes," if is_by_disk else ","
     how = (
-        f"{subject.workload.value} on {cpus:g} CPUs: {usual:,.0f} changes a second for each, of"
-        f" {format_bytes(rate / (cpus * usual))} of WAL with the page images of a checkpoint every {often}; {likely}"
+        f"{subject.workload.value} on {format_cpus(cpus)}: {usual:,.0f} changes a second for each{bound} of"
+        f" {format_bytes(rate / changes)} of WAL with the page images of a checkpoint every {often}; {likely}"
     )
     return Known.assumed("WAL rate", min(rate, most), "bytes/s", how)
 
@@ -141,9 +173,15 @@ def _rate_at(subject: TuningSubject, compression: str, every_s: float, *, ratio:
         return subject.wal_bytes_per_s.value
     if subject.workload is WorkloadClass.ANALYTIC:
         return subject.cpus.value * _LOADED_BYTES_PER_CPU_S
-    changes_per_s = subject.cpus.value * _CHANGES_PER_CPU_S[subject.workload] * ratio
+    changes_per_s = _changes_per_s(subject, every_s, ratio=ratio)
     _, left = COMPRESSIONS[compression]
     return changes_per_s * change_wal_bytes(subject.dataset.value, changes_per_s * every_s, left)
+
+
+def _changes_per_s(subject: TuningSubject, every_s: float, *, ratio: float) -> float:
+    """Return the changes a second that CPUs and disk let the load do with checkpoints this far apart."""
+    by_cpus = subject.cpus.value * _CHANGES_PER_CPU_S[subject.workload] * ratio
+    return limit_changes(subject.disk, subject.dataset.value, by_cpus * every_s, every_s) / every_s
 
 
 def _most_rate(subject: TuningSubject) -> float:
