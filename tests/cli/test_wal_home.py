@@ -95,7 +95,7 @@ def test_a_comparison(bench: Bench, wal: Path) -> None:
 
 @pytest.mark.cluster
 def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
-    with mounted_loop(bench.folder, "xfs", 1300 << 20) if IS_ROOT else contextlib.nullcontext() as loop:
+    with mounted_loop(bench.folder, "xfs", 6400 << 20) if IS_ROOT else contextlib.nullcontext() as loop:
         other = bench.folder / "other" if loop is None else loop.folder / "other"
         # It is tried beforehand, on a cluster of its own.
         (bench.folder / "thinking.sql").write_text(THINKING)
