@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pgdyno.run.host.process import start as start_process
 from pgdyno.run.sample import os_sampler as sample_os
 from tests.run.sampler_lines import read_lines, read_rest, read_until
 from tests.waiting import wait_until
@@ -26,7 +27,8 @@ BUSY = [sys.executable, "-S", "-c", "while True: pass"]
 
 @pytest.fixture
 def busy() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(BUSY)
+    # One that outlived a killed test worker would burn a CPU for ever.
+    process = start_process(BUSY)
     yield process
     process.kill()
     process.wait()
@@ -376,7 +378,9 @@ def test_version_1_throttling_of_a_real_group_is_seen() -> None:
         # So little that both are held back however many others want the CPUs.
         (group / "cpu.cfs_quota_us").write_text("5000")
         (group / "cpu.cfs_period_us").write_text("100000")
-        enter = f"echo $$ >{group}/cgroup.procs; {' '.join(BUSY[:3])} 'while True: pass' & exec {' '.join(PROGRAM)} 0.2"
+        # The program ends with its input, and the busy process with the program.
+        loop = f"setpriv --pdeathsig=KILL -- {' '.join(BUSY[:3])} 'while True: pass'"
+        enter = f"echo $$ >{group}/cgroup.procs; {loop} & exec {' '.join(PROGRAM)} 0.2"
         process = subprocess.Popen(["sh", "-c", enter], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         _, first = read_lines(process, 2)
         later = read_until(process, lambda line: line.get("cgroup_cpu", [0] * 5)[4] > first["cgroup_cpu"][4])
