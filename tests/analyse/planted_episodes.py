@@ -53,6 +53,17 @@ def level(data: TrialData, column: str, before: float, during: float) -> TrialDa
     return put(data, column, np.where(t_s < AT_S, before, during))
 
 
+def cut(data: TrialData, *sources: str, length_s: float = 5.0) -> TrialData:
+    """Take out the samples of "os" or "server" from the moment on."""
+    cuts = {}
+    for source in sources:
+        samples = getattr(data, source)
+        t_s = samples.frame["t_s"].to_numpy() - (data.record.load_start_monotonic_s or 0.0)
+        is_kept = (t_s < AT_S) | (t_s >= AT_S + length_s)
+        cuts[source] = msgspec.structs.replace(samples, frame=samples.frame.filter(pl.Series(is_kept)))
+    return msgspec.structs.replace(data, **cuts)
+
+
 def pick(data: TrialData, column: str) -> tuple[OsSamples | ServerSamples, np.ndarray]:
     samples = data.os if data.os is not None and column in data.os.frame.columns else data.server
     assert samples is not None

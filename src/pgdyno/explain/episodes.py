@@ -47,8 +47,9 @@ _SHOWS = {
     Cause.QUOTA: (ChartKind.CPU_QUOTA,),
     Cause.OTHERS: (ChartKind.CPU,),
     Cause.MEMORY: (ChartKind.PRESSURE,),
+    Cause.HALT: (ChartKind.CPU,),
 }
-_FROM_OUTSIDE = frozenset({Cause.STEAL, Cause.QUOTA, Cause.OTHERS})
+_FROM_OUTSIDE = frozenset({Cause.STEAL, Cause.QUOTA, Cause.OTHERS, Cause.HALT})
 _CONFIRM = {
     Cause.DIRTY_LIMIT: "the same load with other vm.dirty_bytes: the time to the cliff moves with it",
     Cause.WRITEBACK: "the same load with other vm.dirty_background_bytes: the time to it moves with it",
@@ -57,6 +58,7 @@ _CONFIRM = {
     Cause.QUOTA: "the same load with a larger CPU quota",
     Cause.OTHERS: "the same load with the other programs stopped",
     Cause.MEMORY: "the same load with smaller shared_buffers, or fewer clients",
+    Cause.HALT: "the same load again: a halt from outside does not come again at the same moment",
 }
 # A setting, two values of it, and what to heed.
 _COMPARED = {

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.episodes.before_after import TOLERANCE_S, Contrast, EpisodeSamples, LogSpan
+from pgdyno.analyse.episodes.halts import suspect_halt
 from pgdyno.analyse.episodes.types import WORSE, Cause, Episode, EpisodeCauses, Suspect
 from pgdyno.record.trial_data import TrialData
 from pgdyno.units import format_bytes
@@ -83,6 +84,9 @@ def _judge_suspects(samples: EpisodeSamples, of_wal: EpisodeSamples | None) -> E
             ]
     if of_wal is not None and not of_wal.is_disk_seen:
         absent = (*absent, "the disk of pg_wal (it was not sampled)")
+    if (halt := suspect_halt(samples.data, samples.episode)) is not None:
+        # What comes to light after a halt is no cause. Time that the hypervisor took may be the halt itself.
+        found = [halt, *(_deny(one) if halt.fits and one.cause is not Cause.STEAL else one for one in found)]
     return EpisodeCauses(episode=samples.episode, suspects=tuple(sorted(found, key=_rank)), absent=absent)
 
 
@@ -92,7 +96,11 @@ def _list_suspects(rules: Iterable[_Rule], samples: EpisodeSamples) -> list[Susp
     fitting = {one.cause for one in found if one.fits}
     # The second cause of such a pair is only an effect of the first.
     echoes = {second for first, second in _ECHOES if {first, second} <= fitting}
-    return [msgspec.structs.replace(one, fits=one.fits and one.cause not in echoes) for one in found]
+    return [_deny(one) if one.cause in echoes else one for one in found]
+
+
+def _deny(suspect: Suspect) -> Suspect:
+    return msgspec.structs.replace(suspect, fits=False)
 
 
 def _rank(one: Suspect) -> tuple[bool, float]:

@@ -73,6 +73,7 @@ class Cause(enum.Enum):
     QUOTA = "the CPU quota of a control group"
     OTHERS = "other programs"
     MEMORY = "a lack of memory"
+    HALT = "a halt of the machine or of pgdyno"
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
