@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -156,52 +157,98 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
 
 
 WAIT = """
-import signal, sys, time
-from pgdyno.run.sample.lines import STOP_SIGNALS, HaltedError, await_stop
+import signal, time
+from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop, watch_for_halt
 
 signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+halted = watch_for_halt()
 until_s = time.monotonic() + 2
 print(until_s, flush=True)
-try:
-    print(await_stop(until_s, may_halt=sys.argv[1] == "may"), flush=True)
-except HaltedError:
-    print("halted", flush=True)
+print(await_stop(until_s), halted.wait(600), flush=True)
 print(await_stop(until_s + 600))
 """
 
 
-@pytest.mark.parametrize(("word", "said"), [("may", "None\n"), ("may not", "halted\n")])
-def test_one_that_was_halted_for_longer_than_it_waits_is_not_ended_by_that(word: str, said: str) -> None:
+def test_one_that_was_halted_for_longer_than_it_waits_is_not_ended_by_that() -> None:
     """As by `docker pause`, after which sigtimedwait() of Python returns a signal that never came."""
-    with subprocess.Popen([sys.executable, "-c", WAIT, word], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen([sys.executable, "-c", WAIT], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        until_s, stat = float(child.stdout.readline()), Path(f"/proc/{child.pid}/stat")
-        # Then it sleeps, and has no other reason to.
-        assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
+        until_s = float(child.stdout.readline())
+        # Then both threads sleep, and have no other reason to.
+        assert wait_until(lambda: [*map(read_state, Path(f"/proc/{child.pid}/task").iterdir())] == ["S", "S"])
         child.send_signal(signal.SIGSTOP)
-        was_waiting = time.monotonic() < until_s
         while time.monotonic() < until_s + 0.1:
             time.sleep(0.1)
         child.send_signal(signal.SIGCONT)
         heard = child.stdout.readline()
         child.terminate()
-        assert (heard, child.stdout.readline()) == (said if was_waiting else "None\n", f"{signal.SIGTERM.value}\n")
+        assert (heard, child.stdout.readline()) == ("None True\n", f"{signal.SIGTERM.value}\n")
 
 
-def test_a_prober_that_was_halted_says_so(tmp_path: Path) -> None:
+def read_state(place: Path) -> str:
+    return (place / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def halt(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    # Else the one signal takes back the other.
+    assert wait_until(lambda: read_state(Path(f"/proc/{pid}")) in "TZ")
+    os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def prober(cluster: Cluster, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """One that has written already."""
+    argv, written = helper_argv("pgdyno.run.sample.prober", "--conninfo", cluster.address.conninfo()), tmp_path / "out"
+    with sql.connect(cluster.address) as connection:
+        sql.create_probes(connection)
+        with written.open("wb") as out, subprocess.Popen(argv, stdout=out, stderr=subprocess.PIPE, text=True) as child:
+            assert wait_until(lambda: written.read_bytes().count(b"\n") >= 3 or child.poll() is not None)
+            yield child
+            child.kill()
+        connection.execute("DROP TABLE pgdyno_probe")
+
+
+def say_end(prober: subprocess.Popen[str]) -> tuple[str, int]:
+    assert prober.stderr is not None
+    return prober.stderr.read(), prober.wait()
+
+
+HALTED = ("it was halted, and cannot tell for how long no write was taken\n", 1)
+
+
+def test_a_prober_that_was_halted_between_two_writes_says_so(prober: subprocess.Popen[str]) -> None:
     """It would tell the halt as a time without service."""
-    argv, written = helper_argv("pgdyno.run.sample.prober", "--conninfo", "host=/nowhere dbname=none"), tmp_path / "out"
-    with written.open("wb") as out, subprocess.Popen(argv, stdout=out, stderr=subprocess.PIPE, text=True) as prober:
-        assert prober.stderr is not None
-        assert wait_until(lambda: written.read_bytes().count(b"\n") >= 3 or prober.poll() is not None)
+    while prober.poll() is None:
         # Nearly all of its time it waits for the next write.
-        while prober.poll() is None:
-            prober.send_signal(signal.SIGSTOP)
+        halt(prober.pid)
+        time.sleep(0.05)
+    assert say_end(prober) == HALTED
+
+
+def test_a_prober_that_was_halted_in_a_write_says_so(cluster: Cluster, prober: subprocess.Popen[str]) -> None:
+    threads = Path(f"/proc/{prober.pid}/task")
+    with sql.connect(cluster.address) as locker, locker.transaction():
+        locker.execute("LOCK TABLE pgdyno_probe")
+        waiting = "SELECT count(*) AS seen FROM pg_locks WHERE NOT granted"
+        assert wait_until(lambda: locker.execute(waiting).fetchall()[0]["seen"] == 1)
+        # The thread that is woken by a halt ends with it; libraries have more of them.
+        count = len(list(threads.iterdir()))
+        while len(list(threads.iterdir())) == count:
+            halt(prober.pid)
             time.sleep(0.05)
-            prober.send_signal(signal.SIGCONT)
-            time.sleep(0.05)
-        said = prober.stderr.read()
-    assert (prober.returncode, said) == (1, "it was halted, and cannot tell for how long no write was taken\n")
+    assert say_end(prober) == HALTED
+
+
+def test_a_prober_that_was_never_halted_ends_when_it_is_told_to(prober: subprocess.Popen[str]) -> None:
+    prober.terminate()
+    assert say_end(prober) == ("", 0)
+
+
+@pytest.mark.parametrize("module", ["pinger", "pooler_sampler", "prober", "server_sampler"])
+def test_no_library_has_threads_there_which_would_take_the_signal_that_is_to_end_it(module: str) -> None:
+    count = f"import os, pgdyno.run.sample.{module}; print(len(os.listdir('/proc/self/task')))"
+    assert subprocess.check_output([sys.executable, "-c", count]) == b"1\n"
 
 
 def test_only_what_knows_of_halts_waits_for_signals() -> None:

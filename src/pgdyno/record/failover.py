@@ -19,8 +19,6 @@ from pgdyno.spec.failover import FailoverKind
 FAILOVER_FILE = "failover.json"
 PROBES_FILE = "probes.jsonl"
 AFTER_DIR = "after"
-PROBE_PERIOD_S = 0.01
-"""How often the prober tries to write."""
 
 
 class FailoverRecord(msgspec.Struct, frozen=True, kw_only=True):

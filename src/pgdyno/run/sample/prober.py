@@ -3,6 +3,7 @@
 It is the client that a failover is timed with: it loses its session when the primary ends, and tries every host of the list
 until one takes writes. The first line is the header. Each later one is a write: its number, CLOCK_MONOTONIC when it was begun and
 when it was confirmed, and if it was not, why. A number is used once, so that each confirmed row can be looked for afterwards.
+A halt of this program, between two writes or in one, would pass for a time without service: it is the end, with an error.
 """
 
 from __future__ import annotations
@@ -11,36 +12,37 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import time
 
 from psycopg import pq
 from psycopg.pq.abc import PGconn
 
-from pgdyno.record.failover import PROBE_PERIOD_S
 from pgdyno.run.postgres import sql
-from pgdyno.run.sample.lines import STOP_SIGNALS, HaltedError, await_stop, write_line
+from pgdyno.run.sample.lines import STOP_SIGNALS, await_stop, watch_for_halt, write_line
 
 FORMAT_VERSION = 1
+_PERIOD_S = 0.01
 
 
 def main() -> None:
-    """Read the arguments, and write until a signal comes or the parent is gone."""
+    """Read the arguments, and write until a signal comes, the parent is gone, or this program was halted."""
     parser = argparse.ArgumentParser(description="Write a row every 10 ms to whichever host takes writes.")
     parser.add_argument("--conninfo", required=True, help="with all hosts, and target_session_attrs=read-write")
     conninfo = parser.parse_args().conninfo.encode()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    write_line({"format": FORMAT_VERSION, "kind": "probe", "period_s": PROBE_PERIOD_S})
-    try:
-        _probe(conninfo)
-    except HaltedError:
+    halted = watch_for_halt()
+    write_line({"format": FORMAT_VERSION, "kind": "probe", "period_s": _PERIOD_S})
+    _probe(conninfo, halted)
+    if halted.is_set():
         sys.exit("it was halted, and cannot tell for how long no write was taken")
 
 
-def _probe(conninfo: bytes) -> None:
+def _probe(conninfo: bytes, halted: threading.Event) -> None:
     parent, number = os.getppid(), 0
     session: PGconn | None = None
     due_s = time.monotonic()
-    while os.getppid() == parent and not await_stop(due_s, may_halt=False):
+    while os.getppid() == parent and not await_stop(due_s) and not halted.is_set():
         number += 1
         began_s = time.monotonic()
         # libpq itself goes through the list, as it does for any client.
@@ -54,7 +56,7 @@ def _probe(conninfo: bytes) -> None:
             session = None
             write_line((number, began_s, ended_s, failure))
         # What was missed is not made up for.
-        due_s = max(due_s + PROBE_PERIOD_S, ended_s)
+        due_s = max(due_s + _PERIOD_S, ended_s)
 
 
 def _try_write(session: PGconn, number: int) -> str | None:
