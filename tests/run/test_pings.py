@@ -13,9 +13,12 @@ import pytest
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES, count_in_script
 from pgdyno.record.pgbench.output import parse_summary
 from pgdyno.record.samples.pings import PINGS_FILE, read_pings
+from pgdyno.record.samples.pooler import POOLER
+from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.pooler_console import CONSOLE
-from pgdyno.run.sample.samplers import SERVER, SamplerGap, Samplers
+from pgdyno.run.sample.gaps import SamplerGap
+from pgdyno.run.sample.samplers import SERVER, Samplers
 from tests.cli.experiments import LATE
 from tests.rows import check_rows
 from tests.run.test_privileges import pooling
@@ -81,7 +84,29 @@ def test_a_ping_goes_through_the_pooler_that_the_load_goes_through(cluster: Clus
             directory=tmp_path, address=nowhere, left_out=frozenset({SERVER}), is_elsewhere=True, console=console
         ) as samplers:
             wait_for_lines(tmp_path, 3)
-    assert "ping" not in {gap.source for gap in samplers.gaps}
+    assert "ping" not in {gap.source for gap in list_gaps(samplers)}
+
+
+def test_a_ping_and_the_sampler_of_a_pooler_that_were_halted_are_gaps(cluster: Cluster, tmp_path: Path) -> None:
+    with pooling(cluster, mode="transaction", database="*", more="stats_users = plain") as folder:
+        console = Address(host=str(folder), port=PORT, user="plain", dbname=CONSOLE)
+        with Samplers(
+            directory=tmp_path, address=console, left_out=frozenset({SERVER}), is_elsewhere=True, console=console
+        ) as samplers:
+            wait_for_lines(tmp_path, 3)
+            freezer = Freezer()
+            try:
+                freezer.freeze([samplers.pids["ping"], samplers.pids[POOLER]])
+                from_s = time.monotonic()
+                time.sleep(3.5)
+                to_s = time.monotonic()
+            finally:
+                freezer.thaw()
+            wait_for_lines(tmp_path, len(read_pings(tmp_path).began_s) + 2)
+    late = {gap.source for gap in samplers.gaps if gap.reason == LATE and gap.from_s < to_s and gap.to_s > from_s}
+    assert POOLER in late
+    # One that was halted while it waited for an answer took long.
+    assert "ping" in late or read_pings(tmp_path).round_trip_s.max() >= to_s - from_s
 
 
 def test_a_ping_that_cannot_run_is_a_gap_with_the_reason(cluster: Cluster, tmp_path: Path) -> None:

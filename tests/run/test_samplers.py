@@ -29,13 +29,13 @@ from pgdyno.run.given.machine import find_machine
 from pgdyno.run.link.ssh import open_link
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.sample.gaps import SamplerGap
 from pgdyno.run.sample.samplers import (
     BACKEND_LABEL,
     LOAD_LABEL,
     OS,
     SERVER,
     SERVER_SAMPLER_LABEL,
-    SamplerGap,
     Samplers,
 )
 from pgdyno.spec.hosts import HostEntry, HostRole

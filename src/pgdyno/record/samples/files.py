@@ -9,9 +9,8 @@ reported. Any other damage is a StepFailedError.
 from __future__ import annotations
 
 import io
-import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +135,14 @@ def find_missed(samples: OsSamples | ServerSamples) -> tuple[Missed, ...]:
     if samples.header is None or samples.frame.height < 2:
         return ()
     limit_s = MISSED_AFTER_INTERVALS * samples.header.interval_s
-    times = samples.frame["t_s"].to_list()
-    return tuple(Missed(from_s=a, to_s=b) for a, b in itertools.pairwise(times) if b - a > limit_s)
+    times_s = samples.frame["t_s"].to_list()
+    return find_silence(times_s, times_s, limit_s=limit_s)
+
+
+def find_silence(begun_s: Sequence[float], ended_s: Sequence[float], *, limit_s: float) -> tuple[Missed, ...]:
+    """Find the gaps in which a sample began more than `limit_s` after the one before it had ended; both by time."""
+    pairs = zip(ended_s, begun_s[1:], strict=False)
+    return tuple(Missed(from_s=a, to_s=b) for a, b in pairs if b - a > limit_s)
 
 
 def pack_samples(folder: Path) -> tuple[Path, ...]:

@@ -13,14 +13,13 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from pgdyno.errors import PgdynoError
 from pgdyno.record.damage import NOT_JSON
 from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.record.samples.clock import SERVER_CLOCK_FILE
@@ -28,15 +27,11 @@ from pgdyno.record.samples.files import (
     GENERATOR_FILE,
     OS_FILE,
     SERVER_FILE,
-    OsSamples,
-    ServerSamples,
-    find_missed,
     read_os_samples,
     read_server_samples,
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE
-from pgdyno.record.samples.pooler import POOLER, POOLER_FILE, find_end
-from pgdyno.record.samples.rows import ServerHeader
+from pgdyno.record.samples.pooler import POOLER, POOLER_FILE
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.link.far_look import find_parent, find_session
@@ -44,6 +39,7 @@ from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample import os_sampler
 from pgdyno.run.sample.child import Child, FarSampler, WatchedMachine
+from pgdyno.run.sample.gaps import SamplerGap, find_gaps, find_ping_gaps, find_pooler_gaps
 
 OS = "os sampler"
 SERVER = "server sampler"
@@ -56,15 +52,6 @@ SERVER_LABEL = "server"
 SERVER_SAMPLER_LABEL = "sampler_server"
 BACKEND_LABEL = "sampler_backend"
 _READY_WITHIN_S = 10.0
-
-
-class SamplerGap(msgspec.Struct, frozen=True, kw_only=True):
-    """A period of CLOCK_MONOTONIC that a sampler missed."""
-
-    source: str
-    reason: str
-    from_s: float
-    to_s: float
 
 
 class _FirstLine(msgspec.Struct):
@@ -160,12 +147,12 @@ class Samplers:
         for child in self._children:
             child.stop(has_failed=kind is not None)
         self._gaps = (
-            *(_find_gaps(self._os, stopped_s, read_os_samples) if self._os else ()),
-            *(_find_gaps(self._far, stopped_s, read_os_samples) if self._far else ()),
-            *(gap for one in self._loads.values() for gap in _find_gaps(one, stopped_s, read_os_samples)),
-            *(_find_gaps(self._server, stopped_s, read_server_samples) if self._server else ()),
-            *(_find_failure(self._ping, stopped_s) if self._ping else ()),
-            *(_find_pooler_gaps(self._pooler, stopped_s) if self._pooler else ()),
+            *(find_gaps(self._os, stopped_s, read_os_samples) if self._os else ()),
+            *(find_gaps(self._far, stopped_s, read_os_samples) if self._far else ()),
+            *(gap for one in self._loads.values() for gap in find_gaps(one, stopped_s, read_os_samples)),
+            *(find_gaps(self._server, stopped_s, read_server_samples) if self._server else ()),
+            *(find_ping_gaps(self._ping, stopped_s) if self._ping else ()),
+            *(find_pooler_gaps(self._pooler, stopped_s, interval_s=self._interval_s) if self._pooler else ()),
         )
 
     @property
@@ -290,55 +277,3 @@ class Samplers:
         if postmaster_pid is not None:
             self._tell_os(f"{STUDY_LABEL}+={os.getpid()},{postmaster_pid}")
             self.follow_backends(postmaster_pid)
-
-
-def _find_gaps(
-    child: Child | FarSampler, stopped_s: float, read: Callable[[Path], OsSamples | ServerSamples]
-) -> tuple[SamplerGap, ...]:
-    try:
-        samples = read(child.path)
-    except (PgdynoError, OSError) as exc:
-        what = exc.reason if isinstance(exc, PgdynoError) else str(exc)
-        reason = child.failure or what
-        return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
-    gaps = [
-        SamplerGap(source=child.source, reason="came too late for its samples", from_s=missed.from_s, to_s=missed.to_s)
-        for missed in find_missed(samples)
-    ]
-    given_up = samples.given_up if isinstance(samples, OsSamples) else {}
-    gaps += [
-        SamplerGap(
-            source=child.source,
-            reason=f"it may not open enough files to follow {request}: {reason}; see `ulimit -Hn`",
-            from_s=child.started_s,
-            to_s=stopped_s,
-        )
-        for request, reason in given_up.items()
-    ]
-    refused = samples.header.refused if isinstance(samples.header, ServerHeader) else {}
-    gaps += [
-        SamplerGap(source=place, reason=words, from_s=child.started_s, to_s=stopped_s)
-        for place, words in refused.items()
-    ]
-    failure = samples.end if samples.end and samples.end.startswith("failed") else child.failure
-    if failure:
-        last_s = samples.frame["t_s"][-1] if samples.frame.height else child.started_s
-        gaps.append(SamplerGap(source=child.source, reason=failure, from_s=last_s, to_s=stopped_s))
-    return tuple(gaps)
-
-
-def _find_pooler_gaps(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:
-    """Return why a pooler was not sampled to the end, in its own words."""
-    if not child.failure:
-        return ()
-    reason = child.failure
-    # Where its file could not be made, there is none to read.
-    with contextlib.suppress(OSError):
-        reason = find_end(child.path) or reason
-    return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
-
-
-def _find_failure(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:
-    if not child.failure:
-        return ()
-    return (SamplerGap(source=child.source, reason=child.failure, from_s=child.started_s, to_s=stopped_s),)
