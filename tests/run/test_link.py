@@ -18,8 +18,9 @@ from pgdyno.flow.hosts import view_hosts
 from pgdyno.record.machine.disk_facts import UNKNOWN_DISK
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.samples.clock import fit_clock
-from pgdyno.record.samples.files import read_os_samples
+from pgdyno.record.samples.files import find_missed, read_os_samples
 from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.link.far_program import BURST_COUNT, FarProgram
 from pgdyno.run.link.look import FarLook, look_at
 from pgdyno.run.link.ssh import SshLink, open_link
@@ -42,8 +43,13 @@ CONDUCTOR = """
     from pgdyno.spec.hosts import HostEntry, HostRole
 
     with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link:
-        FarProgram(link, Path(os_sampler.__file__), ["0.2", "600"], output=Path(sys.argv[1]), silence_s=600)
+        silence = sys.argv[2]
+        program = FarProgram(
+            link, Path(os_sampler.__file__), ["0.2", silence], output=Path(sys.argv[1]), silence_s=int(silence)
+        )
         sys.stdin.read()
+        program.stop()
+        print(program.failure)
 """
 
 
@@ -146,7 +152,7 @@ def test_a_program_there_ends_with_the_conductor_or_its_link(by_ssh: Sshd, tmp_p
     environment = {**os.environ, "PATH": by_ssh.path}
     code = textwrap.dedent(CONDUCTOR)
     output = tmp_path / "killed.jsonl"
-    conductor = subprocess.Popen([sys.executable, "-c", code, output], stdin=subprocess.PIPE, env=environment)
+    conductor = subprocess.Popen([sys.executable, "-c", code, output, "600"], stdin=subprocess.PIPE, env=environment)
     pid = far_pid(output)
     assert is_alive(pid)
     conductor.kill()
@@ -169,6 +175,50 @@ def test_a_program_there_ends_with_the_conductor_or_its_link(by_ssh: Sshd, tmp_p
         link._master.kill()
         link._master.wait()
         assert look_at(link).facts.memory_bytes > 0
+
+
+def test_a_program_there_that_was_halted_goes_on(by_ssh: Sshd, tmp_path: Path) -> None:
+    """For longer than its silence may last: the words that came meanwhile wait for it."""
+    output, silence_s = tmp_path / "os.jsonl", 8
+    with open_link(host("db1")) as link:
+        program = FarProgram(link, SAMPLER, ["0.2", str(silence_s)], output=output, silence_s=silence_s)
+        pid = far_pid(output)
+        # The alarm is set by the first word, and a halt before it would be one of the start.
+        wait_until(lambda: len(program.exchanges) >= BURST_COUNT)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(silence_s + 1)
+        seen = output.read_bytes().count(b"\n")
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: program.has_lines(seen + 3) or not program.is_alive)
+        program.stop()
+    assert program.failure == ""
+    samples = read_os_samples(output)
+    assert samples.end == "stdin closed"
+    assert max(one.to_s - one.from_s for one in find_missed(samples)) > silence_s
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "said"), [(30, ""), (5, "the link to db1 was lost, or nothing went through it for 5 s")]
+)
+def test_a_conductor_that_was_halted_says_so_if_it_was_for_too_long(
+    by_ssh: Sshd, tmp_path: Path, silence_s: int, said: str
+) -> None:
+    output, freezer = tmp_path / "os.jsonl", Freezer()
+    argv = [sys.executable, "-c", textwrap.dedent(CONDUCTOR), output, str(silence_s)]
+    environment = {**os.environ, "PATH": by_ssh.path}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as conductor:
+        pid = far_pid(output)
+        try:
+            freezer.freeze([conductor.pid])
+            if said:
+                wait_until(lambda: not is_alive(pid))
+            else:
+                time.sleep(8)
+        finally:
+            freezer.thaw()
+        assert conductor.communicate()[0].partition(": ")[0].strip() == said
+        assert conductor.returncode == 0
+    assert (read_os_samples(output).end == "stdin closed") is (not said)
 
 
 def test_a_program_that_fails_there_says_why(by_ssh: Sshd, tmp_path: Path) -> None:

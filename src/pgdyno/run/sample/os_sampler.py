@@ -65,6 +65,7 @@ FIELDS = {
     "tree": ("pid", "utime", "stime"),
     "backends": ("count", "run_ns", "wait_ns"),
 }
+GRACE_S = 4
 NO_MEMORY_LIMIT = 1 << 60
 """cgroup v1 says "no limit" with the largest multiple of a page below 2**63."""
 CHUNK_BYTES = 65536
@@ -562,9 +563,27 @@ def header(sampler: Sampler, interval_s: float, pid: int = 0) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
+def await_word(silence_s: int) -> None:
+    """Let the kernel end this program if no word comes for so long; 0: never."""
+    signal.signal(signal.SIGALRM, give_grace)
+    signal.alarm(silence_s)
+
+
+def give_grace(*_: object) -> None:
+    """End at the alarm; if words wait, this program was halted and has not read them: then it has some seconds for that.
+
+    Also a write that hangs is left for this handler, so that the second alarm ends the program in any case.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if not select.select([0], [], [], 0)[0]:
+        os.kill(os.getpid(), signal.SIGALRM)
+    signal.alarm(GRACE_S)
+
+
 def watch(sampler: Sampler, interval_s: float, silence_s: int = 0) -> str:
     """Print a line each interval until told to stop; return the reason. The kernel ends what hears nothing for too long."""
     wake, signalled = os.pipe()
+    os.set_blocking(wake, False)
     os.set_blocking(signalled, False)
     signal.set_wakeup_fd(signalled)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -575,13 +594,14 @@ def watch(sampler: Sampler, interval_s: float, silence_s: int = 0) -> str:
     while os.getppid() == parent:
         ready, _, _ = select.select([0, wake], [], [], max(0.0, due_s - time.monotonic()))
         asked = os.read(0, 4096) if 0 in ready else b""
-        if wake in ready or (0 in ready and not asked):
+        told = [number for number in (os.read(wake, 64) if wake in ready else b"") if number != signal.SIGALRM]
+        if told or (0 in ready and not asked):
             # The last sample is left out if its interval would be too short to give rates.
             if due_s - time.monotonic() < interval_s / 2:
                 write(sampler.line())
-            return f"signal {os.read(wake, 1)[0]}" if wake in ready else "stdin closed"
+            return f"signal {told[0]}" if told else "stdin closed"
         if asked:
-            signal.alarm(silence_s)
+            await_word(silence_s)
             *requests, pending = (pending + asked).split(b"\n")
             for request in requests:
                 if request.startswith(b"clock "):
