@@ -240,11 +240,6 @@ def test_a_prober_that_was_halted_in_a_write_says_so(cluster: Cluster, prober: s
     assert say_end(prober) == HALTED
 
 
-def test_a_prober_that_was_never_halted_ends_when_it_is_told_to(prober: subprocess.Popen[str]) -> None:
-    prober.terminate()
-    assert say_end(prober) == ("", 0)
-
-
 @pytest.mark.parametrize("module", ["pinger", "pooler_sampler", "prober", "server_sampler"])
 def test_no_library_has_threads_there_which_would_take_the_signal_that_is_to_end_it(module: str) -> None:
     count = f"import os, pgdyno.run.sample.{module}; print(len(os.listdir('/proc/self/task')))"
