@@ -7,8 +7,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
+from pgdyno.analyse.episodes.halts import find_halts
 from pgdyno.analyse.failover import (
     FailoverFigures,
     FailoverSummary,
@@ -21,6 +23,7 @@ from pgdyno.record.serverlog import parse_serverlog
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import FailoverData, TrialData, read_trial_data
 from pgdyno.spec.failover import FailoverKind
+from tests.analyse.planted_episodes import read_planted
 
 RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
 OFFSET_S = 1_795_000_000.0
@@ -96,6 +99,21 @@ def test_the_time_without_service_and_its_parts() -> None:
         {"outage_s": 0.31, "load_outage_s": 0.45, "promotion_s": 0.2}, abs=1e-6
     )
     assert list_metrics(None) == {}
+
+
+@pytest.mark.parametrize(("at_s", "is_met"), [(199.0, True), (201.0, False), (150.0, False)])
+def test_a_halt_of_the_machine_is_no_time_without_service(at_s: float, is_met: bool) -> None:
+    """Of 5 s, after which its samples go on as if there had been none."""
+    samples = read_planted("quiet").os
+    assert samples is not None
+    t_s = samples.frame["t_s"].to_numpy()
+    shifted_s = t_s - t_s[1] + at_s + np.where(np.arange(len(t_s)) > 1, 5.0, 0.0)
+    halted = msgspec.structs.replace(samples, frame=samples.frame.with_columns(pl.Series("t_s", shifted_s)))
+    data = msgspec.structs.replace(make_data(), os=halted)
+    assert [round(halt.from_s) for halt in find_halts(data)] == [at_s]
+    figures = measure_failover(data)
+    assert figures is not None
+    assert (figures.outage_s is None, figures.load_outage_s is None) == (is_met, is_met)
 
 
 def test_only_what_was_confirmed_can_be_lost() -> None:

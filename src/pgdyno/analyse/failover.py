@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from pgdyno.analyse.episodes.halts import find_halts
 from pgdyno.analyse.estimate import Estimate, estimate_mean_of_trials, estimate_over_trials, keep_above_0
 from pgdyno.record.failover import FailoverRecord, Probes
 from pgdyno.record.serverlog import AnyLogEvent
@@ -29,7 +30,7 @@ class FailoverFigures(msgspec.Struct, frozen=True, kw_only=True):
     standby: str
     """The standby that took over."""
     outage_s: float | None
-    """From the prober's last confirmed write before the primary ended to its first one afterwards."""
+    """From the prober's last confirmed write before the primary ended to its first one afterwards; None if a halt met it, too."""
     load_outage_s: float | None
     """From the last transaction of the load before to the first one afterwards."""
     noticed_s: float | None
@@ -89,12 +90,14 @@ def measure_failover(data: TrialData) -> FailoverFigures | None:
         return None
     seen, steps = data.failover, data.failover.steps
     last_s, first_s, error_s = _find_outage(seen.probes, steps.told_s)
+    # The prober ends when it is halted; of a whole machine that stood still, only the samples tell.
+    is_halted = last_s is not None and first_s is not None and _meets_halt(data, last_s, first_s)
     log = _find_instants(seen.log, steps)
     requested_s, replayed_s, ready_s = (log.get(text) for text in (_REQUESTED, _REPLAYED, _READY))
     return FailoverFigures(
         standby=steps.standby,
-        outage_s=_between(last_s, first_s),
-        load_outage_s=_find_load_outage_s(data, seen),
+        outage_s=None if is_halted else _between(last_s, first_s),
+        load_outage_s=None if is_halted else _find_load_outage_s(data, seen),
         noticed_s=_between(steps.told_s, error_s),
         ending_s=steps.gone_s - steps.told_s,
         replay_s=_between(requested_s, replayed_s),
@@ -168,6 +171,10 @@ def _find_outage(probes: Probes, told_s: float) -> tuple[float | None, float | N
         float(probes.ended_s[after[0]]) if len(after) else None,
         float(probes.ended_s[failed[0]]),
     )
+
+
+def _meets_halt(data: TrialData, from_s: float, to_s: float) -> bool:
+    return any(halt.from_s < to_s and halt.to_s > from_s for halt in find_halts(data))
 
 
 def _find_load_outage_s(data: TrialData, seen: FailoverData) -> float | None:

@@ -40,7 +40,7 @@ _PARTS_REMARK = (
     " since the standby's log has the request to promote. First write: from the standby's message that it takes connections to the"
     " prober's first confirmed write."
 )
-_NOT_SEEN = "the instants were not seen"
+_NOT_SEEN = "the instants were not seen, or the machine was halted between them"
 _UNCOUNTED = "its scripts do not leave one row of pgbench_history for each transaction"
 
 _PARTLY_COUNTED = "the others could not be counted: pgbench or the new primary gave no number"
