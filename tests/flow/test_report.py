@@ -126,10 +126,11 @@ def test_a_script_is_named_where_the_record_has_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoints", "lines"),
+    ("endpoints", "folders", "lines"),
     [
         (
             ("primary", "standby1"),
+            ("", ""),
             [
                 "# writers, connected to primary",
                 "pgbench --time=10 '--file={trial}/loads/load1/script-1-a b.sql@3' &",
@@ -140,6 +141,7 @@ def test_a_script_is_named_where_the_record_has_it(tmp_path: Path) -> None:
         ),
         (
             (None, None),
+            ("", ""),
             [
                 "# on load1",
                 "pgbench --time=10 '--file={trial}/loads/load1/script-1-a b.sql@3'",
@@ -147,9 +149,22 @@ def test_a_script_is_named_where_the_record_has_it(tmp_path: Path) -> None:
                 "pgbench --time=10 --builtin=select-only@1",
             ],
         ),
+        (
+            ("primary", "primary"),
+            ("writers+load1", "writers+load2"),
+            [
+                "# writers, connected to primary, on load1",
+                "pgbench --time=10 '--file={trial}/loads/writers+load1/script-1-a b.sql@3' &",
+                "# writers, connected to primary, on load2",
+                "pgbench --time=10 --builtin=select-only@1 &",
+                "wait",
+            ],
+        ),
     ],
 )
-def test_all_pgbenches_of_a_load_have_commands(endpoints: tuple[str | None, ...], lines: list[str]) -> None:
+def test_all_pgbenches_of_a_load_have_commands(
+    endpoints: tuple[str | None, ...], folders: tuple[str, ...], lines: list[str]
+) -> None:
     report = build_report(names=("select-only",), rounds=1)
     (workload,) = report.analysis.workloads
     # pgdyno ends the pgbenches of such a load, which are started to run for longer.
@@ -157,10 +172,10 @@ def test_all_pgbenches_of_a_load_have_commands(endpoints: tuple[str | None, ...]
         LoadPart(
             host=f"load{number}", argv=("/pg/pgbench", "--time=70", script, "--host=/home", "pgdyno"), pid=number,
             clients=4, threads=1, start_far_s=0.0, epoch_offset_s=0.0, endpoint=endpoint,
-            part="writers" if endpoint == "primary" else "",
+            part="writers" if endpoint == "primary" else "", folder=folder,
         )
-        for number, (script, endpoint) in enumerate(
-            zip(("--file=/run/script-1-a b.sql@3", "--builtin=select-only@1"), endpoints, strict=True), start=1
+        for number, (script, endpoint, folder) in enumerate(
+            zip(("--file=/run/script-1-a b.sql@3", "--builtin=select-only@1"), endpoints, folders, strict=True), start=1
         )
     )  # fmt: skip
     trial = workload.trials[0]

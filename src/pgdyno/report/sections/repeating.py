@@ -99,14 +99,17 @@ def list_commands(report: ReportInput) -> tuple[Code, ...]:
 
 
 def _list_by_hand(generators: Sequence[LoadPart], folder: str, *, duration_s: float) -> Iterator[str]:
-    """Yield the command lines of all pgbenches of a load, each below a comment that says where it ran."""
+    """Yield the command lines of all pgbenches of a load, each below a comment that says where it ran.
+
+    Those that ran beside others on a machine go to the background: all but the only one of a load host.
+    """
     for one in generators:
         way = None if one.endpoint is None else f"connected to {one.endpoint}"
         place = None if one.is_here else f"on {one.host}"
         yield f"# {', '.join(filter(None, [one.part, way, place]))}"
         command = _by_hand(one.argv, scripts_folder=f"{folder}/{LOADS_DIR}/{one.folder_name}", duration_s=duration_s)
-        yield f"{command} &" if one.is_here else command
-    if any(one.is_here for one in generators):
+        yield command if one.endpoint is None else f"{command} &"
+    if any(one.endpoint is not None for one in generators):
         yield "wait"
 
 
