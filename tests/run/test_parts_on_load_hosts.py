@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
@@ -16,6 +19,8 @@ from pgdyno.record.generators.parts import find_part_folders
 from pgdyno.record.pgbench.output import parse_progress
 from pgdyno.record.transactions.pack import read_packed
 from pgdyno.record.trial_data import STDERR_FILE, TRANSACTIONS_DIR
+from pgdyno.run.link.ssh import SshLink
+from pgdyno.run.load import host_run
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.log_stream import LogRequest
@@ -23,9 +28,10 @@ from pgdyno.run.load.part_run import PartRun
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.table import QueryMode
 from tests.hosts import Sshd
-from tests.run.test_load_hosts import empty_run, left_overs, reaching, wait_until
+from tests.run.test_load_hosts import empty_run, hang, left_overs, reaching
 from tests.run.trees import is_alive
 from tests.tools.pgcluster import LOOPBACK, PORT, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -140,7 +146,44 @@ def test_a_pgbench_of_a_part_that_is_killed_ends_all_and_is_named(
             group.run_load(run, directory=tmp_path / "killed", should_abort=abort)
         assert caught.value.reason.startswith("one on db2: pgbench failed: it was ended by SIGKILL")
         assert {name: len(of) for name, of in pids.items()} == {"db1": 2, "db2": 3}
-        wait_until(lambda: not any(is_alive(pid) for of in pids.values() for pid in of))
+        assert wait_until(lambda: not any(is_alive(pid) for of in pids.values() for pid in of))
+
+
+def test_a_link_that_hangs_is_waited_for_once_and_not_once_for_each_part(
+    by_ssh: Sshd,
+    server: Address,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="pgdyno")
+    monkeypatch.setattr(host_run, "SILENCE_S", 8)
+    started: list[subprocess.Popen[bytes]] = []
+    start = SshLink.start
+
+    def start_and_keep(self: SshLink, command: str, *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        child = start(self, command, stdout=stdout)
+        started.append(child)
+        return child
+
+    run = empty_run(server, tmp_path, duration_s=120)
+    pids: dict[str, tuple[int, ...]] = {}
+    with reaching(["db1", "db2"]) as hosts:
+        group = in_parts(hosts, run)
+        monkeypatch.setattr(SshLink, "start", start_and_keep)
+
+        def abort() -> None:
+            if not pids and group.far_pids:
+                pids.update(group.far_pids)
+                hang(group, {})
+
+        with pytest.raises(StepFailedError, match=r"the load from (many|one|job) on db2 is lost"):
+            group.run_load(run, directory=tmp_path / "hung", should_abort=abort)
+        assert wait_until(lambda: not any(is_alive(pid) for of in pids.values() for pid in of))
+    # The first ssh there has to be stopped, and then the link ends: those of other parts end with it.
+    of_db2 = [child for child in started if "db2" in child.args][:3]  # type: ignore[operator]
+    stopped = [child for child in of_db2 if f"stopped pid {child.pid} " in caplog.text]
+    assert 0 < len(stopped) < len(of_db2) == 3
 
 
 def test_a_part_that_does_not_reach_its_server_is_named(by_ssh: Sshd, server: Address, tmp_path: Path) -> None:

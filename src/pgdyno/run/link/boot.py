@@ -81,8 +81,12 @@ def build_command(
     return "exec " + shlex.join(["sh", "-c", script, "pgdyno", boot, str(silence_s), str(size), *arguments])
 
 
-def end_program(child: subprocess.Popen[bytes]) -> None:
-    """End a program there by closing its input; if that takes too long, stop the ssh here that reaches it."""
+def end_program(child: subprocess.Popen[bytes]) -> bool:
+    """End a program there by closing its input; if that takes too long, stop the ssh here that reaches it.
+
+    Returns:
+        Whether closing its input was enough.
+    """
     if child.stdin is not None:
         # What it did not take any more is lost with it.
         with contextlib.suppress(OSError):
@@ -91,6 +95,8 @@ def end_program(child: subprocess.Popen[bytes]) -> None:
         child.wait(timeout=_ENDS_WITHIN_S)
     except subprocess.TimeoutExpired:
         process.stop(child)
+        return False
+    return True
 
 
 def explain_no_start(

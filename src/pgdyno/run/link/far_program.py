@@ -72,6 +72,8 @@ class FarProgram:
         self.path = output
         self.started_s = monotonic_s()
         self.failure = ""
+        self.is_deaf = False
+        """Whether it did not end when its input was closed, as where the link hangs."""
         self.exchanges: list[ClockExchange] = []
         self._said = b""
         self._answers: dict[bytes, int] = {}
@@ -143,7 +145,7 @@ class FarProgram:
             self.failure = ": ".join(filter(None, (how, said)))
 
     def _end(self) -> None:
-        end_program(self.process)
+        self.is_deaf = not end_program(self.process)
         with contextlib.suppress(OSError):
             while self._hear():
                 pass

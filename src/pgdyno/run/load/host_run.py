@@ -357,6 +357,9 @@ class HostRun:
             if self._words.is_silent and self._words.started is not None:
                 self._kill_there(self._words.started.program_pid)
             self._words.stop()
+            if not self.is_done and self._words.program.is_deaf:
+                # Each other part of the load there would wait as long for a link that hangs.
+                self.host.link.close()
             # Why it ended early was said before, or is not asked any more.
             with contextlib.suppress(PgdynoError):
                 self.poll()
