@@ -84,6 +84,14 @@ def test_scripts_of_a_part_are_those_of_its_own_place_among_all() -> None:
     ran = [ScriptResult(number=number, name="", transaction_count=count) for number, count in ((1, 300), (2, 100))]
     assert count_exchanges(load, warm_up, PgbenchSummary(scripts=tuple(ran)), part="reads") == 1.75
     assert count_exchanges(load, warm_up, None) == 2.0
+    # Of a part in which no transaction ended, pgbench lists no scripts: those after it keep their numbers.
+    later = msgspec.structs.replace(warm_up, scripts=warm_up.scripts[1:])
+    assert count_exchanges(load, later, None, part="reads") == 1.5
+    with pytest.raises(UncountableError, match="listed no commands"):
+        count_exchanges(load, later, None, part="writes")
+    only = msgspec.structs.replace(ran[0], number=2)
+    assert count_exchanges(load, warm_up, PgbenchSummary(scripts=(only,))) == 2.0
+    assert count_exchanges(load, warm_up, PgbenchSummary(scripts=(msgspec.structs.replace(only, number=3),))) == 1.0
 
 
 def test_commands_of_a_single_script_stand_in_the_summary_itself() -> None:

@@ -34,27 +34,29 @@ def count_exchanges(
     Raises:
         UncountableError: They cannot be counted, with the reason.
     """
-    scripts, first = workload.scripts, 0
+    scripts, first = workload.scripts, 1
     for one in workload.parts if part else ():
         if one.name == part:
             scripts = one.scripts
             break
         first += len(one.scripts)
-    counts = [_count_in(name, place, warm_up) for place, (name, _) in enumerate(scripts, start=first)]
-    ran = [] if load is None else [script.transaction_count or 0 for script in load.scripts]
-    weights = ran if len(ran) == len(counts) and any(ran) else [weight for _, weight in scripts]
+    counts = [_count_in(name, number, warm_up) for number, (name, _) in enumerate(scripts, start=first)]
+    counted = {} if load is None else {script.number: script.transaction_count or 0 for script in load.scripts}
+    ran = [counted.get(number, 0) for number in range(1, len(scripts) + 1)]
+    weights = ran if any(ran) else [weight for _, weight in scripts]
     return sum(count * weight for count, weight in zip(counts, weights, strict=True)) / sum(weights)
 
 
-def _count_in(name: str, place: int, warm_up: PgbenchSummary | None) -> int:
+def _count_in(name: str, number: int, warm_up: PgbenchSummary | None) -> int:
     if name in BUILTIN_EXCHANGES:
         return BUILTIN_EXCHANGES[name]
     if warm_up is None:
         raise UncountableError("there was no warm-up, and only then does pgbench list the commands of a script")
-    listed = [script.statements for script in warm_up.scripts] or [warm_up.statements]
-    if place >= len(listed) or not listed[place]:
+    # Scripts of a part in which no transaction ended are not listed: places would be those of other scripts.
+    listed = {script.number: script.statements for script in warm_up.scripts} or {1: warm_up.statements}
+    if not (statements := listed.get(number)):
         raise UncountableError("pgbench listed no commands of a script")
-    return count_in_script([statement.text for statement in listed[place]])
+    return count_in_script([statement.text for statement in statements])
 
 
 def count_in_script(commands: Sequence[str]) -> int:
