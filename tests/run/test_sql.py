@@ -83,7 +83,10 @@ def test_what_archives_is_not_read(cluster: Cluster) -> None:
             found = {one.name: one.value for one in sql.read_settings(connection)}
     finally:
         restart(cluster)
+    with sql.connect(cluster.address) as connection:
+        idle = {one.name: one.value for one in sql.read_settings(connection)}
     assert found["archive_command"] == "(not recorded)"
+    assert idle["archive_command"] == "(disabled)", "as a server without an archive says"
 
 
 def test_the_dataset_is_all_tables_but_pgdynos_own_each_before_its_indexes(connection: sql.Connection) -> None:

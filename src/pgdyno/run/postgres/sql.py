@@ -89,12 +89,12 @@ FROM pg_catalog.pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()
 GROUP BY backend_type, state, wait_event_type, wait_event"""
 
 # The sources `client` and `session` belong to this connection, not to the server. Some settings may hold a password, or a key of
-# the archive.
+# the archive. A server that does not archive shows no archive_command.
 # What a session asks for counts, but not what libpq asks for by itself.
 SETTINGS_NOT_DEFAULT = """
 SELECT name, unit, boot_val AS boot_value, source,
        CASE WHEN name IN ('archive_cleanup_command', 'archive_command', 'primary_conninfo', 'recovery_end_command',
-                          'restore_command', 'ssl_passphrase_command')
+                          'restore_command', 'ssl_passphrase_command') AND setting <> '(disabled)'
             THEN '(not recorded)' ELSE setting END AS value
 FROM pg_settings
 WHERE setting IS DISTINCT FROM boot_val AND source <> 'session'
