@@ -29,6 +29,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.table import NOT_RECORDED
 from pgdyno.spec.variant import DesignKind
 from tests.records import RECORDS, WRITING, Change, with_setting
 from tests.rows import each_row
@@ -409,6 +410,21 @@ def test_settings_are_what_one_compares_for_and_shown_in_their_units() -> None:
     # What is built in is known to be the same as what is written out.
     built_in = changed(trial=lambda trial: trial.update(settings=[s for s in trial["settings"] if s["name"] != "max_wal_size"]))  # fmt: skip
     assert list_differences(changed(trial=larger), built_in) == ()
+
+
+def test_commands_that_a_server_does_not_tell_differ_as_their_studies_ask_for_them() -> None:
+    def archiving(command: str, *, value: str = NOT_RECORDED) -> Side:
+        def tell(trial: dict[str, Any]) -> None:
+            next(one for one in trial["settings"] if one["name"] == "archive_command")["value"] = value
+
+        return changed(
+            study=lambda record: record["study"]["server"].update(settings={"archive_command": command}), trial=tell
+        )
+
+    (one,) = list_differences(archiving("cp %p /a"), archiving("cp %p /b"))
+    assert (one.subject, one.first, one.other) == ("archive_command", "cp %p /a", "cp %p /b")
+    # Earlier records have it.
+    assert list_differences(archiving("true", value="true"), archiving("true")) == ()
 
 
 def in_variants(side: Side, *names: str) -> list[Side]:

@@ -24,6 +24,8 @@ SECRET_SETTINGS = frozenset({"primary_conninfo", "ssl_passphrase_command"})
 """Settings that may contain a password, which must not be stored in a record or in a tuning's journal."""
 ARCHIVE_SETTINGS = frozenset({"archive_cleanup_command", "archive_command", "recovery_end_command", "restore_command"})
 """Commands of the user's in which a server of the user's may have a password, or a key of the archive."""
+NOT_RECORDED = "(not recorded)"
+"""What a record has in place of the value of such a setting."""
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
 
 

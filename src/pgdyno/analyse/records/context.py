@@ -16,6 +16,7 @@ from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import INITDB_KEYS, show_choices, show_usual
+from pgdyno.spec.table import NOT_RECORDED, SettingValue
 from pgdyno.units import format_bytes, format_cpus, show_in_unit
 
 _FAILED_RATIO = 0.01
@@ -140,6 +141,9 @@ def _list_facts(record: StudyRecord) -> dict[str, str]:
 
 def _describe_setting(side: Side, name: str) -> str:
     fact = next((one for one in side.trials[0].record.settings if one.name == name), None)
+    if fact is not None and fact.value == NOT_RECORDED and name in (asked := _requested_settings(side)):
+        # What a study asks for is in its record all the same.
+        return str(asked[name])
     if fact is None:
         guc = find_guc(name, side.version_major)
         value, unit = (None, None) if guc is None else (guc.boot, guc.unit)
@@ -151,9 +155,9 @@ def _describe_setting(side: Side, name: str) -> str:
     return show_mode(name, show_in_unit(value, unit))
 
 
-def _requested_settings(side: Side) -> tuple[str, ...]:
+def _requested_settings(side: Side) -> dict[str, SettingValue]:
     server = side.record.study.server if side.variant is None else side.variant.server
-    return tuple(server.settings)
+    return server.settings
 
 
 def _mean_share(side: Side, name: str) -> float | None:
