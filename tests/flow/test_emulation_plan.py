@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.conduct.emulation import _DATA_BYTES, _choose_sizes, describe_excess, plan_emulation
+from pgdyno.conduct.emulation import _DATA_BYTES, _WAL_BYTES, _choose_sizes, describe_excess, plan_emulation
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, PgdynoError, SpecError
 from pgdyno.plan.plan import Machine, plan_study
@@ -17,6 +17,7 @@ from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.read import make_study, read_study
 from pgdyno.spec.study import Study
 from pgdyno.tune.hosts import make_shape
+from pgdyno.tune.types import Disk
 
 TREE = Path(__file__).parents[2]
 GP3 = DiskSpec(volume="gp3", size="1GB", filesystem="xfs", mount_options="noatime", volume_latency_ms=1.5)
@@ -50,12 +51,41 @@ def test_disks_have_what_lasts_and_no_more_of_this_machine_than_declared(tmp_pat
 
 def test_an_emulated_disk_has_room_for_what_its_study_asks_for(tmp_path: Path) -> None:
     # Beyond the least size, and with as much WAL as data: where an image is the tightest.
-    wanted, place = study_of(ROOMY, scale=270), Workspace.make(home=tmp_path, out=None, run_as=None)
+    wanted, place = study_of(ROOMY, scale=280), Workspace.make(home=tmp_path, out=None, run_as=None)
     sizes = _choose_sizes(
         wanted, [("data", DiskSpec(kind="hdd"), make_shape(ROOMY).disk, _DATA_BYTES)], 2**40, place.home
     )
     machine = Machine(version_major=18, cpu_count=2, memory_bytes=2**33, disk_free_bytes=round(sizes["data"] * 0.98))
     plan_study(msgspec.structs.replace(wanted, host=None), machine)
+
+
+def test_a_live_bench_of_usual_data_has_room_on_emulated_disks(tmp_path: Path) -> None:
+    raw = {
+        "data": {"scale": 100},
+        "workload": [{"name": "tpcb-like"}],
+        "variant": [{"name": "stock"}, {"name": "derived", "settings": {"work_mem": "8MB"}}],
+        "experiment": {"design": "live"},
+    }
+    study, shape = make_study(raw, source="test", folder=Path("/")), make_shape(ROOMY)
+    specs = [
+        (name, DiskSpec(kind="hdd"), shape.disk, most) for name, most in (("data", _DATA_BYTES), ("wal", _WAL_BYTES))
+    ]
+    machine = Machine(version_major=18, cpu_count=2, memory_bytes=2**35, disk_free_bytes=0)
+
+    def fit(specs: list[tuple[str, DiskSpec, Disk, int]], free_bytes: int) -> list[float]:
+        sizes = _choose_sizes(study, specs, free_bytes, tmp_path)
+        # A file system takes some of it.
+        room = {name: round(size * 0.98) for name, size in sizes.items()}
+        here = msgspec.structs.replace(machine, disk_free_bytes=room["data"], wal_free_bytes=room.get("wal"))
+        assert plan_study(study, here).experiment is not None
+        return [size / 2**30 for size in sizes.values()]
+
+    assert fit(specs[:1], 2**40) == [20]
+    assert fit(specs, 2**40) == [20, 11]
+    # Paired trials, which such a study then is told to ask for, have room on less.
+    with pytest.raises(SpecError, match="cannot be compared live here"):
+        fit(specs, 60 * 2**30)
+    assert list(_choose_sizes(study, specs, 60 * 2**30, tmp_path).values()) == [16 * 2**30, 8 * 2**30]
 
 
 @pytest.mark.parametrize("name", ["c7g-cliff", "c7g-sixteenth"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,10 +28,12 @@ from pgdyno.units import format_bytes, format_cpus
 
 _GIBIBYTE = 2**30
 _FILESYSTEMS = ("ext4", "xfs")
-# Where the scale is not said: room for what a bench loads in half a minute, and for copies of it.
-_DATA_BYTES, _WAL_BYTES = 16 * _GIBIBYTE, 8 * _GIBIBYTE
+# Where the scale is not said: room for what a bench loads in half a minute, and for all copies of it in live pairs.
+_DATA_BYTES, _WAL_BYTES = 20 * _GIBIBYTE, 11 * _GIBIBYTE
+# The same for paired trials, which take no more where the disk of the home is small.
+_PAIRED_BYTES = {"data": 16 * _GIBIBYTE, "wal": 8 * _GIBIBYTE}
 _SCALE_BYTES = 16 * 2**20
-# A loaded cluster, and one for each of three servers of a live comparison.
+# Where the scale is said: a loaded cluster and a copy, each with as much WAL as data.
 _COPIES = 4
 # An image is written in pieces of this size.
 _PIECE_BYTES = 8 * 2**20
@@ -148,12 +150,17 @@ def _choose_sizes(
     study: Study, specs: list[tuple[str, DiskSpec, Disk, int]], free_bytes: int, home: Path
 ) -> dict[str, int]:
     """Choose the sizes of the images: as declared, but no more than the study's data may need."""
-    needed = {name: most for name, _, _, most in specs}
-    if study.data.scale is not None:
-        needed["data"] = max(needed["data"], _COPIES * study.data.scale * _SCALE_BYTES + DISK_SLACK_BYTES)
-    sizes = {name: int(min(disk.free_bytes.value, needed[name])) for name, _, disk, _ in specs}
-    # Where the scale is left to pgdyno, smaller disks are better than none.
+    least = {"data": 0 if study.data.scale is None else _COPIES * study.data.scale * _SCALE_BYTES + DISK_SLACK_BYTES}
     room = free_bytes * _MOST_OF_FREE
+
+    def choose(mosts: Mapping[str, int]) -> dict[str, int]:
+        needed = {name: max(most, least.get(name, 0)) for name, most in mosts.items()}
+        return {name: int(min(disk.free_bytes.value, needed[name])) for name, _, disk, _ in specs}
+
+    sizes = choose({name: most for name, _, _, most in specs})
+    if sum(sizes.values()) > room:
+        sizes = choose(_PAIRED_BYTES)
+    # Where the scale is left to pgdyno, smaller disks are better than none.
     if study.data.scale is None and sum(sizes.values()) > room:
         sizes = {name: int(size * room / sum(sizes.values())) for name, size in sizes.items()}
         if min(sizes.values()) < _LEAST_BYTES:
