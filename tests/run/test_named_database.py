@@ -29,6 +29,7 @@ from tests.run.test_given_server import dsn, make_server
 from tests.run.test_privileges import pooling
 from tests.run.test_trial import gaps_beside_late_samples
 from tests.tools.pgcluster import Cluster, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -168,7 +169,11 @@ def test_a_database_that_is_none_of_the_users(cluster: Cluster) -> None:
 
 
 def test_a_database_that_takes_fewer_sessions_than_the_load_has(cluster: Cluster) -> None:
-    cluster.sql("ALTER DATABASE app CONNECTION LIMIT 6")
+    # Sessions of earlier tests end a little after their clients.
+    assert wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = 'app'") == "0")
+    cluster.sql(
+        "ALTER DATABASE app CONNECTION LIMIT 6; CREATE ROLE rises LOGIN IN ROLE postgres; ALTER ROLE rises SET role = postgres"
+    )
     try:
         with open_access(dsn(cluster.root)) as address:
             check_named(address, "app", clients=4)
@@ -176,13 +181,16 @@ def test_a_database_that_takes_fewer_sessions_than_the_load_has(cluster: Cluster
                 check_named(address, "app", clients=5)
             assert "leaves room for 6" in caught.value.detail
             check_named(msgspec.structs.replace(address, user="postgres"), "app", clients=5)
+            # The server looks at who connects, before a session becomes another role.
+            with pytest.raises(HostError, match="5 clients"):
+                check_named(msgspec.structs.replace(address, user="rises"), "app", clients=5)
             with (
                 sql.connect(msgspec.structs.replace(address, dbname="app")),
                 pytest.raises(HostError, match="4 clients"),
             ):
                 check_named(address, "app", clients=4)
     finally:
-        cluster.sql("ALTER DATABASE app CONNECTION LIMIT -1")
+        cluster.sql("ALTER DATABASE app CONNECTION LIMIT -1; DROP ROLE rises")
 
 
 def test_sessions_that_cannot_be_kept_from_writing(cluster: Cluster) -> None:

@@ -40,7 +40,7 @@ _SLOW_DISK_BYTES_PER_S = 5_000_000
 _TRIES = 3
 _FIND: LiteralString = """
 SELECT datistemplate AS is_template, coalesce(pg_catalog.shobj_description(oid, 'pg_database'), '') AS comment,
-       CASE WHEN datconnlimit >= 0 AND NOT current_setting('is_superuser')::bool
+       CASE WHEN datconnlimit >= 0 AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = session_user)
             THEN datconnlimit - (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a
                                  WHERE a.datid = d.oid AND a.usesysid IS NOT NULL) END AS free
 FROM pg_catalog.pg_database d WHERE datname = %s"""
