@@ -166,12 +166,12 @@ def test_what_comes_to_the_disk_beside_the_wal_of_the_derived_server(
     machine = msgspec.structs.replace(MACHINE, loaded_scales=loaded)
     planned = plan_study(study, machine)
     data_bytes = planned.dataset_bytes or 0
-    found = predict_beside_wal(study, planned, machine, copies=copies)
+    found = predict_beside_wal(study, planned, machine, copies=copies, is_wal_apart=False)
     servers = copies - 1 + study.server.standbys
     kept = 2_200_000_000 if study.server.standbys else 0
     assert found == (data + wal) * data_bytes + servers * 1_100_000_000 + kept
-    own = msgspec.structs.replace(machine, wal_free_bytes=10**12)
-    assert predict_beside_wal(study, planned, own, copies=copies) == servers * (1_100_000_000 + data_bytes) + kept
+    of_wal = predict_beside_wal(study, planned, machine, copies=copies, is_wal_apart=True)
+    assert of_wal == servers * (1_100_000_000 + data_bytes) + kept
 
 
 def test_derived_wal_fits_beside_all_servers_on_the_smallest_disk_that_takes_a_live_bench() -> None:
@@ -188,7 +188,7 @@ def test_derived_wal_fits_beside_all_servers_on_the_smallest_disk_that_takes_a_l
     alone = msgspec.structs.replace(study, variant=(), experiment=ExperimentSpec())
     planned = plan_study(alone, MACHINE)
     data_bytes = planned.dataset_bytes or 0
-    beside = predict_beside_wal(alone, planned, MACHINE, copies=count_live_copies(2))
+    beside = predict_beside_wal(alone, planned, MACHINE, copies=count_live_copies(2), is_wal_apart=False)
     subject = make_subject(
         disk=make_disk(free=least), dataset=data_bytes, to_come_bytes=float(beside), recovery_s=36000
     )
@@ -206,6 +206,9 @@ def test_derived_wal_fits_beside_all_servers_on_the_smallest_disk_that_takes_a_l
     )
     assert ", 683 MB short: loaded data, their copies and other servers' WAL take " in note
     assert note.endswith("): free some space, or use another disk with --home.")
+    apart = derive(make_subject(wal_disk=make_disk(free=3 * GB), to_come_bytes=2.0 * GB))
+    (note,) = (one for one in apart.notes if "too small" in one)
+    assert note.endswith("): free some space, or use another disk with --wal-home.")
 
 
 def test_stock_is_the_reference_and_derived_sets_what_is_tried() -> None:

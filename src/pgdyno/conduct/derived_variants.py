@@ -119,7 +119,7 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     wishes, cards = LoadHints(workload=classify_load(planned)), find_cards(home.root, seen)
 
     def derive_for(copies: int) -> DerivedSettings:
-        beside = predict_beside_wal(study, planned, machine, copies=copies)
+        beside = predict_beside_wal(study, planned, machine, copies=copies, is_wal_apart=seen.wal_disk is not None)
         subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned, beside))
         tuning = derive(with_cards(subject, cards, is_here=True), fixed=fixed)
         return accept_settings(tuning, installation, user=home.user, fixed=fixed)

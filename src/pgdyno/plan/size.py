@@ -124,7 +124,7 @@ def plan_size(
     )
 
 
-def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, copies: int) -> int:
+def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, copies: int, is_wal_apart: bool) -> int:
     """Predict the bytes that a study of pgdyno's own servers brings to the disk of a server's WAL, beside that WAL.
 
     They are the cluster that is still to be loaded, the working copies, and the WAL in all of them but the server's own.
@@ -132,13 +132,14 @@ def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, copies: in
     Args:
         study: The study, without variants.
         plan: Its plan.
-        machine: The data that are loaded, and whether pg_wal has a disk of its own.
+        machine: The data that are loaded.
         copies: Working copies of the data that lie on the disk at once, without those of standbys.
+        is_wal_apart: Whether pg_wal lies on another disk than the data, and not only in another folder.
     """
     data_bytes, standbys = plan.dataset_bytes or 0, study.server.standbys
     clusters = copies + standbys
     wal_bytes = (clusters - 1) * predict_wal_bytes(data_bytes) + predict_kept_wal(standbys)
-    if machine.wal_free_bytes is not None:
+    if is_wal_apart:
         return wal_bytes
     to_load_bytes = 0 if plan.scale in machine.loaded_scales else predict_loaded_bytes(data_bytes)
     copied_bytes = 0 if study.data.restore is RestorePolicy.COMMAND else clusters * data_bytes

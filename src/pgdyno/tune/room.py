@@ -89,7 +89,7 @@ def describe_shortage(draft: Draft, max_wal_bytes: float) -> Iterator[str]:
         f"{built_in}max_wal_size of {format_bytes(max_wal_bytes)} needs {format_bytes(wanted)}, as it is no hard limit"
     )
     takes = ", ".join([*list_takers(draft), needs])
-    end = ": free some space, or use another disk with --home."
+    end = f": free some space, or use another disk with {'--home' if is_shared else '--wal-home'}."
     if subject.to_come_bytes is None:
         own = ", or add a disk for pg_wal" if is_shared and beside_wal_bytes(subject) <= free.value else ""
         end = (
