@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 import msgspec
+import psycopg
 import pytest
 
 from pgdyno.errors import StepFailedError
@@ -24,7 +25,7 @@ from pgdyno.run.given.database import (
     find_loaded,
     note_loaded,
 )
-from pgdyno.run.given.own_databases import OwnDatabase, list_databases
+from pgdyno.run.given.own_databases import _LIST, OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from tests.rows import check_rows
@@ -121,6 +122,18 @@ def test_one_whose_drop_was_broken_off_is_dropped_and_not_taken_again(cluster: C
     assert find_loaded(address, CONTENT) is None
     drop_left_overs(address)
     assert names(cluster) == []
+
+
+def test_one_of_another_role_that_is_dropped_meanwhile_is_no_error(cluster: Cluster, address: Address) -> None:
+    cluster.sql("CREATE DATABASE pgdyno_of_others")
+    with sql.connect(address) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with connection.transaction():
+            # From here on, the session's catalogue is that of this moment.
+            connection.execute("SELECT count(*) FROM pg_database")
+            cluster.sql("DROP DATABASE pgdyno_of_others")
+            rows = connection.execute(_LIST).fetchall()
+    assert [(row["name"], row["is_own"]) for row in rows] == [("pgdyno_of_others", False)]
 
 
 def test_one_that_the_server_does_not_copy_any_more_is_loaded_anew(cluster: Cluster, address: Address) -> None:

@@ -22,10 +22,12 @@ from pgdyno.run.postgres.timeouts import NoAnswerError
 
 OWN_NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_[0-9a-f]{8}_run)?")
 OWN_COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?", re.DOTALL)
+# What looks into a database fails if another role's study has dropped it meanwhile, and is asked for own ones only.
 _LIST: LiteralString = """
 SELECT d.datname AS name, coalesce(pg_catalog.shobj_description(d.oid, 'pg_database'), '') AS comment,
        d.datdba = r.oid AS is_own, d.datconnlimit = -2 AS is_broken,
-       d.datcollversion <> coalesce(pg_catalog.pg_database_collation_actual_version(d.oid), '') AS is_collated_otherwise,
+       CASE WHEN d.datdba = r.oid THEN d.datcollversion <> coalesce(pg_catalog.pg_database_collation_actual_version(d.oid), '') END
+         AS is_collated_otherwise,
        CASE WHEN d.datdba = r.oid THEN pg_catalog.pg_database_size(d.oid) ELSE 0 END AS size_bytes,
        (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a WHERE a.datid = d.oid AND a.usesysid IS NOT NULL)::int AS sessions
 FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
