@@ -107,6 +107,10 @@ def test_functions_of_others_do_not_run_in_pgdynos_queries(cluster: Cluster, tmp
         "CREATE AGGREGATE public.array_agg(text) (SFUNC = pg_catalog.array_append, STYPE = text[], INITCOND = '{no columns}')",
         database="app",
     )
+    # Whoever has it so, has views of others before those of the server.
+    views = ("pg_class", "pg_settings", "pg_stat_user_tables")
+    cluster.sql("".join(f"CREATE VIEW public.{view} AS SELECT 1 / 0 AS oid;" for view in views), database="app")
+    cluster.sql("ALTER ROLE plain IN DATABASE app SET search_path = public, pg_catalog")
     try:
         with open_access(dsn(cluster.root)) as address:
             server = name_database(cluster, address, may_write=may_write)
@@ -115,12 +119,16 @@ def test_functions_of_others_do_not_run_in_pgdynos_queries(cluster: Cluster, tmp
             )
             with server.connect() as connection:
                 states = sql.read_table_states(connection)
+                assert sql.read_settings(connection)
+                connection.execute("SET search_path = public")
                 facts = server_counters(cluster.version_major)
                 assert sql.confirm_by_catalogue(connection, facts) == facts
         shown = "kept" if may_write else "public.kept"
         assert [one.name for one in dataset.relations] == [one.name for one in states] == [shown]
         assert (dataset.init_argv, dataset.file_sha256, dataset.total_bytes > 0) == ((), None, True)
     finally:
+        cluster.sql("ALTER ROLE plain IN DATABASE app RESET search_path")
+        cluster.sql(f"DROP VIEW {', '.join(f'public.{view}' for view in views)}", database="app")
         cluster.sql(
             f"DROP FUNCTION {', '.join(f'public.{name}(oid)' for name in names)}; DROP OPERATOR public.= (real, int);"
             "DROP FUNCTION public.is_same(real, int); DROP AGGREGATE public.array_agg(text)",

@@ -96,7 +96,7 @@ SELECT name, unit, boot_val AS boot_value, source,
        CASE WHEN name IN ('archive_cleanup_command', 'archive_command', 'primary_conninfo', 'recovery_end_command',
                           'restore_command', 'ssl_passphrase_command') AND setting <> '(disabled)'
             THEN '(not recorded)' ELSE setting END AS value
-FROM pg_settings
+FROM pg_catalog.pg_settings
 WHERE setting IS DISTINCT FROM boot_val AND source <> 'session'
   AND NOT (source = 'client' AND name IN ('application_name', 'client_encoding'))
 ORDER BY name"""
@@ -109,8 +109,8 @@ SELECT c.oid::regclass::text AS name,
        pg_catalog.pg_table_size(c.oid) AS bytes,
        pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::int AS pages,
        nullif(c.reltuples, '-1')::float8 AS rows
-FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid)
-JOIN pg_namespace n ON n.oid = t.relnamespace
+FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = c.oid
+JOIN pg_catalog.pg_class t ON t.oid = coalesce(i.indrelid, c.oid) JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'pgdyno') AND t.relpersistence <> 't'
       AND t.relkind IN ('r', 'p', 'm') AND c.relkind IN ('r', 'i', 'p', 'I', 'm')
 ORDER BY t.relname, c.relkind NOT IN ('r', 'p', 'm'), c.relname"""
@@ -121,7 +121,7 @@ SELECT relid::regclass::text AS name, pg_catalog.pg_total_relation_size(relid) A
        n_live_tup + CASE WHEN greatest(last_vacuum, last_autovacuum, last_analyze, last_autoanalyze) IS NULL
                          THEN greatest(reltuples, 0)::int8 ELSE 0 END AS live_rows,
        n_dead_tup AS dead_rows, n_tup_upd AS updated_count, n_tup_hot_upd AS hot_updated_count
-FROM pg_stat_user_tables JOIN pg_class c ON c.oid = relid WHERE schemaname <> 'pgdyno' ORDER BY name"""
+FROM pg_catalog.pg_stat_user_tables JOIN pg_catalog.pg_class c ON c.oid = relid WHERE schemaname <> 'pgdyno' ORDER BY name"""
 
 # A line that a later line or file overrides is not a problem; a setting that no line applied is.
 UNAPPLIED_SETTINGS = """
