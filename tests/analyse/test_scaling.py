@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, ClientTrial, arrange_trials, contrast_loads
+from pgdyno.analyse.sweep.knee import find_knee
 from pgdyno.analyse.sweep.levels import estimate_levels
 from pgdyno.analyse.sweep.outlook import narrow_contrasts, predict_rounds
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus, analyse_client_sweep, list_open_clients
@@ -163,7 +164,7 @@ def test_knee_and_peak_are_those_of_the_curve(alpha: float, beta: float) -> None
     found = fit(simulate(curve, rounds=2, sd=1e-7))
     clients = np.linspace(1, 200, 398_001)
     tps = usl_tps(clients, alpha=alpha, beta=beta)  # type: ignore[arg-type]
-    knee = clients[np.argmax(tps >= (1 - DELTA) * tps.max())]
+    knee = clients[np.argmax(tps >= 0.9 * tps.max())]
     assert found.knee.value == pytest.approx(knee, abs=0.01)
     if beta:
         assert found.peak.value == pytest.approx(clients[tps.argmax()], abs=0.01)
@@ -180,7 +181,7 @@ def test_law_intervals_hold_the_truth_as_often_as_they_say(
     some = {n: USL[n] for n in (16, 32, 64)}
     peak = math.sqrt((1 - 0.03) / 4e-4)
     clients = np.linspace(1, peak, 100_000)
-    knee = clients[np.argmax(usl_tps(clients) >= (1 - DELTA) * usl_tps(peak))]  # type: ignore[arg-type]
+    knee = clients[np.argmax(usl_tps(clients) >= 0.9 * usl_tps(peak))]  # type: ignore[arg-type]
     truth = {
         "lambda_tps": 300.0,
         "alpha": 0.03,
@@ -234,8 +235,7 @@ def test_law_steps_back_where_it_does_not_describe(curve: Curve) -> None:
     assert sweep.usl.lack_of_fit.p_value < 1e-6
     assert abs(sweep.usl.lack_of_fit.largest_ratio) > DELTA
     assert f"at {sweep.usl.lack_of_fit.largest_clients} clients" in (sweep.points_alone_reason or "")
-    first_at_best = next(n for n, tps in curve.items() if tps == max(curve.values()))
-    assert sweep.knee.value == first_at_best
+    assert sweep.knee.value == next(n for n, tps in curve.items() if tps >= 0.9 * max(curve.values()))
     assert sweep.peak.value in curve
 
 
@@ -247,10 +247,20 @@ def test_a_misfit_smaller_than_delta_is_none() -> None:
     assert found.describes
 
 
-def test_law_speaks_for_the_points_it_describes() -> None:
+def test_a_misfit_is_none_only_if_it_is_small_however_large_delta_is() -> None:
+    """With a delta of 10 %, the law spoke for curves that it misses by up to 10 %."""
+    soft = {n: 300.0 * (n**-2.0 + 6.0**-2.0) ** (-1 / 2) for n in LOADS}
+    sweep = analyse(simulate(soft, rounds=12, sd=0.02), delta_ratio=0.1)
+    assert sweep.usl is not None
+    assert abs(sweep.usl.lack_of_fit.largest_ratio) < 0.1
+    assert not sweep.usl.describes
+
+
+def test_law_speaks_for_the_peak_of_points_it_describes_and_never_for_the_knee() -> None:
     sweep = analyse(simulate(USL, sd=0.02, round_sd=0.1))
     assert sweep.usl is not None
-    assert (sweep.knee, sweep.peak, sweep.points_alone_reason) == (sweep.usl.knee, sweep.usl.peak, None)
+    assert (sweep.peak, sweep.points_alone_reason) == (sweep.usl.peak, None)
+    assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (32, 32, 32)
 
 
 def test_law_is_silent_past_twice_the_largest_load() -> None:
@@ -333,17 +343,17 @@ EXPECTED = {
 
 
 def test_statuses_of_a_curve_that_is_known_well() -> None:
-    sweep = analyse(simulate(USL, sd=0.001, round_sd=0.01), delta_ratio=0.025)
+    sweep = analyse(simulate(USL, rounds=5, sd=0.001, round_sd=0.01), delta_ratio=0.025)
     assert statuses(sweep) == {n: status for status, loads in EXPECTED.items() for n in loads}
     assert list_open_clients(sweep) == ()
-    # Where rounds differ, the statuses stand, and three rounds do not tell the TPS.
-    uneven = analyse(simulate(USL, sd=0.001, round_sd=0.05), delta_ratio=0.025)
+    # Where rounds differ, the statuses stand, and five rounds do not tell the TPS.
+    uneven = analyse(simulate(USL, rounds=5, sd=0.001, round_sd=0.1), delta_ratio=0.025)
     assert statuses(uneven) == statuses(sweep)
     assert list_open_clients(uneven) == LOADS
 
 
 def test_a_published_curve_known_well_has_all_but_linear_loads() -> None:
-    sweep = analyse(simulate(R8G, sd=0.002, round_sd=0.05), delta_ratio=0.04)
+    sweep = analyse(simulate(R8G, rounds=5, sd=0.001, round_sd=0.05), delta_ratio=0.04)
     assert statuses(sweep) == {
         8: LoadStatus.UNDER_USED,
         12: LoadStatus.UNDER_USED,
@@ -357,12 +367,13 @@ def test_a_published_curve_known_well_has_all_but_linear_loads() -> None:
         80: LoadStatus.COLLAPSE,
         100: LoadStatus.COLLAPSE,
     }
-    assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (24, 24, 24)
+    # 16 clients have 90.1 % of the highest TPS: too near to the limit for five rounds.
+    assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (16, 16, 20)
     assert (sweep.peak.value, sweep.peak.low, sweep.peak.high) == (32, 32, 32)
 
 
 def test_a_flat_curve_is_all_peak_and_its_knee_is_the_first_load() -> None:
-    sweep = analyse(simulate(dict.fromkeys(LOADS, 1000.0), rounds=4, sd=0.004, round_sd=0.05))
+    sweep = analyse(simulate(dict.fromkeys(LOADS, 1000.0), rounds=6, sd=0.004, round_sd=0.03))
     assert set(statuses(sweep).values()) == {LoadStatus.PEAK}
     assert sweep.knee.value == pytest.approx(1.0)
     assert list_open_clients(sweep) == ()
@@ -371,7 +382,7 @@ def test_a_flat_curve_is_all_peak_and_its_knee_is_the_first_load() -> None:
 def test_a_linear_curve_has_neither_knee_nor_peak() -> None:
     six = (1, 2, 4, 8, 16, 32)
     for loads in (six, six[:4]):
-        sweep = analyse(simulate({n: 100.0 * n for n in loads}, sd=0.01, round_sd=0.03))
+        sweep = analyse(simulate({n: 100.0 * n for n in loads}, rounds=6, sd=0.01, round_sd=0.03))
         assert set(statuses(sweep).values()) == {LoadStatus.LINEAR}
         assert (sweep.knee.value, sweep.peak.value) == (None, None)
         assert sweep.knee.reason
@@ -413,7 +424,7 @@ def test_one_load_is_no_curve(repeats: int) -> None:
 def test_one_round_decides_nothing() -> None:
     sweep = analyse(simulate(R8G, rounds=1, sd=0.0))
     assert {point.status for point in sweep.points} == {None}
-    assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (24, None, None)
+    assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (16, None, None)
     assert (sweep.peak.value, sweep.peak.low, sweep.peak.high) == (32, None, None)
     assert list_open_clients(sweep) == tuple(R8G)
 
@@ -430,13 +441,13 @@ def test_two_trials_of_one_load_that_agree_by_chance_decide_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("rounds", "round_sd", "repeated"),
-    [(4, 0.02, (32, 64, 100)), (4, 0.1, tuple(LOADS)), (5, 0.1, (32, 64, 100))],
-    ids=["precise", "imprecise", "often-enough"],
+    [(3, 0.02, tuple(LOADS)), (5, 0.02, (32, 64, 100)), (11, 0.3, tuple(LOADS)), (12, 0.3, (32, 64, 100))],
+    ids=["too-few", "precise", "imprecise", "often-enough"],
 )
 def test_undecided_and_imprecise_loads_are_repeated_with_the_best(
     rounds: int, round_sd: float, repeated: tuple[int, ...]
 ) -> None:
-    sweep = analyse(simulate(USL, rounds=rounds, sd=0.02, round_sd=round_sd, seed=3))
+    sweep = analyse(simulate(USL, rounds=rounds, sd=0.015, round_sd=round_sd, seed=3))
     assert {point.clients for point in sweep.points if point.status is None} == {32, 100}
     assert list_open_clients(sweep) == repeated
 
@@ -525,16 +536,54 @@ def test_statuses_are_as_rarely_wrong_as_they_say_though_looked_at_after_every_r
     assert wrong / repeats <= 0.05
 
 
-def test_peak_and_knee_of_the_points_hold_the_truth_as_often_as_they_say() -> None:
+def test_peak_of_the_points_holds_the_truth_as_often_as_it_says() -> None:
     random, repeats, covered = np.random.default_rng(9), 200, 0
     for _ in range(repeats):
         sweep = analyse([t for index in range(3) for t in simulate_round(random, R8G, index, sd=0.02, round_sd=0.05)])
-        assert sweep.knee.low is not None
         assert sweep.peak.low is not None
-        covered += sweep.knee.low <= 24 <= (sweep.knee.high or math.inf) and sweep.peak.low <= 32 <= (
-            sweep.peak.high or math.inf
-        )
+        covered += sweep.peak.low <= 32 <= (sweep.peak.high or math.inf)
     assert covered / repeats >= 0.95
+
+
+# Logarithms of the loss against the best of six loads. 0.105361 is just more than 10 %, and 0.105360 just less.
+LOSSES = {
+    "just below": (2.0, 1.4, 0.8, 0.105361, 0.05, 0.0),
+    "just above": (2.0, 1.4, 0.8, 0.105360, 0.0, 0.0),
+    "a shelf": (1.0, 0.105361, 0.105361, 0.105361, 0.105361, 0.0),
+    "a decline": (1.5, 0.7, 0.105361, 0.0, 0.1, 0.3),
+    "a plateau": (1.6, 0.9, 0.3, 0.0, 0.0, 0.0),
+}
+UNLIKE = {"alike": (0.05,) * 6, "few scatter": (0.15, 0.12, 0.08, 0.05, 0.04, 0.03), "one scatters": (0.03, 0.03, 0.03, 0.15, 0.03, 0.03)}  # fmt: skip
+
+
+@pytest.mark.parametrize("scatter", UNLIKE)
+@pytest.mark.parametrize("shape", LOSSES)
+def test_the_knee_holds_the_truth_as_often_as_it_says_whatever_the_curve_and_the_noise(
+    shape: str, scatter: str
+) -> None:
+    random, repeats, missed = np.random.default_rng(11), 400, 0
+    loads, losses = LOADS[:6], LOSSES[shape]
+    truth = next(n for n, loss in zip(loads, losses, strict=True) if loss <= -math.log(0.9))
+    for _ in range(repeats):
+        trials = [
+            ClientTrial(clients=n, round_index=index, tps=1000.0 * math.exp(level - loss + random.normal(0, sd)))
+            for index in range(5)
+            for level in [random.normal(0, 0.1)]
+            for n, loss, sd in zip(loads, losses, UNLIKE[scatter], strict=True)
+        ]
+        sweep = arrange_trials(trials, DELTA, 0.95)
+        knee = find_knee(sweep, contrast_loads(sweep), why_open="open")
+        # A knee at the largest load is not told.
+        missed += knee.low is not None and not knee.low <= truth <= (knee.high or math.inf)
+    # Three binomial standard errors above 5 %.
+    assert missed / repeats <= 0.05 + 0.033
+
+
+def test_the_knee_is_within_a_step_of_a_plateau_after_twelve_rounds() -> None:
+    """By intervals that were simultaneous over all loads, and with 3 % for little, none of ten was."""
+    curve = {n: min(100.0 * n, 500.0) for n in LOADS[:6]}
+    knees = [analyse(simulate(curve, rounds=12, sd=0.05, round_sd=0.1, seed=seed)).knee for seed in range(10)]
+    assert {(knee.value, knee.low, knee.high) for knee in knees} == {(8, 8, 8)}
 
 
 # Laws
@@ -646,7 +695,7 @@ def published(index: int, *, with_repeats: bool) -> list[ClientTrial]:
 
 def test_a_published_saturation_without_repeats_has_its_peak_but_no_interval() -> None:
     sweep = analyse(published(0, with_repeats=False))
-    assert (sweep.knee.value, sweep.peak.value) == (24, 32)
+    assert (sweep.knee.value, sweep.peak.value) == (16, 32)
     assert (sweep.peak.low, sweep.peak.high) == (None, None)
     assert "noise" in (sweep.peak.reason or "")
     assert sweep.points_alone_reason == "no trial with one client, from which the law starts"
@@ -656,7 +705,7 @@ def test_a_published_saturation_shows_its_ends_but_not_its_peak() -> None:
     """Its figures put the peak at 32; four runs there differ enough for any load from 16 to 50 to be it."""
     sweep = analyse(published(0, with_repeats=True))
     assert (sweep.peak.value, sweep.peak.low, sweep.peak.high) == (32, 16, 50)
-    assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (24, 16, 50)
+    assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (16, None, None)
     decided = {n: status for n, status in statuses(sweep).items() if status is not None}
     assert decided == {
         8: LoadStatus.UNDER_USED,
@@ -664,7 +713,7 @@ def test_a_published_saturation_shows_its_ends_but_not_its_peak() -> None:
         80: LoadStatus.COLLAPSE,
         100: LoadStatus.COLLAPSE,
     }
-    assert list_open_clients(sweep) == (16, 20, 24, 32, 40, 50, 64)
+    assert list_open_clients(sweep) == tuple(R8G), "one round is too few for any"
 
 
 def test_a_published_prepared_series_is_too_short_to_show_a_peak() -> None:
@@ -674,14 +723,20 @@ def test_a_published_prepared_series_is_too_short_to_show_a_peak() -> None:
 
 
 @pytest.mark.parametrize("round_sd", [0.0, 0.05, 0.1])
-def test_intervals_of_tps_hold_what_rounds_share(round_sd: float) -> None:
-    """With noise alone they held 69 to 89 of 100 where rounds differ by 10 %, and are too wide nowhere by much."""
+@pytest.mark.parametrize("scatter", UNLIKE)
+def test_intervals_of_tps_hold_what_rounds_share_and_the_noise_of_each_load(scatter: str, round_sd: float) -> None:
+    """With noise alone they held 69 to 89 of 100 where rounds differ by 10 %, and with a pooled one 64 where one load scatters."""
     curve = {1: 1000.0, 2: 1900.0, 4: 3000.0, 8: 3500.0, 16: 3600.0, 32: 3500.0}
-    held = []
-    for seed in range(150):
-        sweep = arrange_trials(simulate(curve, rounds=4, sd=0.03, round_sd=round_sd, seed=seed), DELTA, 0.95)
-        for point, level in zip(curve.values(), estimate_levels(sweep, contrast_loads(sweep)), strict=True):
-            assert level.low is not None
-            assert level.high is not None
-            held.append(level.low <= point <= level.high)
-    assert 0.92 <= sum(held) / len(held) <= 0.995
+    random, repeats, held = np.random.default_rng(12), 400, dict.fromkeys(curve, 0)
+    for _ in range(repeats):
+        trials = [
+            ClientTrial(clients=n, round_index=index, tps=tps * math.exp(level + random.normal(0, sd)))
+            for index in range(4)
+            for level in [random.normal(0, round_sd)]
+            for (n, tps), sd in zip(curve.items(), UNLIKE[scatter], strict=True)
+        ]
+        sweep = arrange_trials(trials, DELTA, 0.95)
+        for (n, tps), level in zip(curve.items(), estimate_levels(sweep, contrast_loads(sweep)), strict=True):
+            held[n] += (level.low or math.inf) <= tps <= (level.high or 0.0)
+    # Three binomial standard errors.
+    assert all(0.95 - 0.033 <= count / repeats <= 0.95 + 0.033 for count in held.values()), held

@@ -213,11 +213,11 @@ def test_a_sweep_over_clients_asks_for_the_points_that_leave_the_curve_open() ->
     referee = build_referee(record)
     trials = trials_of(record, "tpcb-like")
     assert referee.undecided("tpcb-like") == ("clients=2", "clients=4", "clients=8")
-    take_rounds(referee, trials, 2, **{f"clients={n}": 1000.0 * n for n in (1, 2, 4, 8)})
+    take_rounds(referee, trials, 5, **{f"clients={n}": 1000.0 * n for n in (1, 2, 4, 8)})
     # More clients bring more TPS at each step: nothing is left open, though no variant needs a verdict against one client.
     assert referee.undecided("tpcb-like") == ()
     flat = build_referee(record)
-    take_rounds(flat, trials, 2, sd=0.05, **{f"clients={n}": 1000.0 * min(n, 4) for n in (1, 2, 4, 8)})
+    take_rounds(flat, trials, 5, sd=0.05, **{f"clients={n}": 1000.0 * min(n, 4) for n in (1, 2, 4, 8)})
     assert flat.undecided("tpcb-like") == ("clients=4", "clients=8")
     assert {trial.variants[0] for trial in trials if flat.wants(trial)} == {"clients=1", "clients=4", "clients=8"}
 
@@ -570,9 +570,9 @@ def test_what_was_interrupted_in_its_last_rounds_gets_those_that_a_verdict_needs
     assert (again.list_lacking(), told) == ([], [])
 
 
-@pytest.mark.parametrize("rounds", [2, 3])
+@pytest.mark.parametrize("rounds", [5, 6])
 def test_what_was_given_up_in_a_sweep_is_tried_again_without_more_rounds(tmp_path: Path, rounds: int) -> None:
-    """Clients 1 to 4 are settled after two rounds."""
+    """Clients 1 to 4 are settled after five rounds."""
     sweep = [{"name": "clients", "levels": [1, 2, 4, 8]}]
     record = build_record("paired", variant=[], sweep=sweep, workload=[{"name": "tpcb-like"}], trials=ONE_S)
     kept = [step for step in record.plan.steps if step.trial is None or step.trial.round <= rounds]
@@ -586,7 +586,7 @@ def test_what_was_given_up_in_a_sweep_is_tried_again_without_more_rounds(tmp_pat
     left = [trial for trial in record.plan.trials if trial.number not in store.finished_numbers()]
     tried = [trial for trial in left if referee.is_left(trial)]
     assert tried[0].variants == ("clients=8",)
-    assert {trial.round for trial in tried} == {2, rounds}
+    assert {trial.round for trial in tried} == {5, rounds}
 
 
 def test_what_was_given_up_in_a_comparison_is_tried_again_from_the_next_round_on(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_no_percentage_stands_bare_and_nothing_is_called_the_same(build: Callabl
     text = print_markdown(build_report_document(msgspec.structs.replace(report, findings=()))).split("## Trials")[0]
     for found in re.finditer(r"(?<![±\d.,])[-+]?\d[\d.,]* %(?P<after>\W*\[)?", text):
         line = text[text.rfind("\n", 0, found.start()) + 1 : found.end() + 20]
-        assert found["after"] or "% intervals" in line or "raise TPS by less than" in line, line
+        assert found["after"] or "% intervals" in line or "of the highest" in line, line
     assert not re.search(r"\bno difference\b|\bthe same speed\b|\bidentical to\b", text)
 
 
@@ -284,15 +284,15 @@ def test_a_sweep_over_clients_answers_with_its_curve() -> None:
         r" measured highest: [\d,]+ TPS at 32 clients\.",
         peak,
     )
-    assert knee.startswith("By the fitted curve, from ")
+    assert re.fullmatch(r"TPS reaches 90 % of the highest at \d+ clients \[\d+ – \d+\]\.", knee)
     assert "64 collapse" in stands
 
 
 def test_a_peak_of_the_loads_themselves_is_of_no_curve() -> None:
     (sweep,) = build_client_sweep().analysis.sweeps.values()
-    peak, knee, _ = describe_curve(msgspec.structs.replace(sweep, points_alone_reason="it fits badly"), 0.03)
+    peak, knee, _ = describe_curve(msgspec.structs.replace(sweep, points_alone_reason="it fits badly"))
     assert re.fullmatch(r"TPS is highest at [^;]+\]\.", peak)
-    assert knee.startswith("From ")
+    assert re.fullmatch(r"TPS reaches 90 % of the highest at \d+ clients \[.*\]\.", knee)
 
 
 def test_a_peak_without_an_upper_end_is_not_settled() -> None:
@@ -308,10 +308,7 @@ def test_a_peak_without_an_upper_end_is_not_settled() -> None:
         r" measured highest: [\d,]+ TPS at 32 clients\.",
         peak,
     ), peak
-    assert (
-        knee
-        == "Where more clients begin to raise TPS by less than 3 % is not settled: by the fitted curve at 13 clients or more."
-    )
+    assert knee == "Where TPS reaches 90 % of the highest is not settled: at 13 clients or more."
 
 
 def test_a_curve_that_was_run_once_names_no_peak() -> None:

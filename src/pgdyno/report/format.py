@@ -163,7 +163,8 @@ def format_clients(estimate: Estimate) -> str:
     if estimate.value is None or estimate.low is None:
         return f"not known ({estimate.reason})" if estimate.reason else "not known"
     # A curve may put its peak between two numbers of clients; a wide interval needs no such digits.
-    decimals = 1 if estimate.high is not None and estimate.high - estimate.low < 2 else 0
+    is_between = any(one is not None and one % 1.0 for one in (estimate.value, estimate.low, estimate.high))
+    decimals = 1 if is_between and estimate.high is not None and estimate.high - estimate.low < 2 else 0
     value, low = f"{estimate.value:,.{decimals}f}", f"{estimate.low:,.{decimals}f}"
     end = f"[{low} or more]" if estimate.high is None else f"[{low} – {estimate.high:,.{decimals}f}]"
     return f"{value} {'client' if value in {'1', '1.0'} else 'clients'} {end}"

@@ -28,9 +28,9 @@ ASKED = ("--pool-size", _HOST_FILE)
 _SPARE_SHARE, _LEAST_SPARE = 0.1, 5
 # Connections that the load never gets.
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
-# A connection of a pool is idle while a transaction's client thinks, so that a pool at the knee has fewer at work; and by its
-# definition twice the knee gains too little to matter.
-_ABOVE_KNEE, MOST_ABOVE_KNEE = 1.1, 2.0
+# A knee has 90 % of the highest TPS. On curves of the Universal Scalability Law half as many again have 94 to 99 %, and twice as
+# many 96 to 100 %; what connections of a pool idle while a transaction's client thinks is less than that.
+_ABOVE_KNEE, MOST_ABOVE_KNEE = 1.5, 2.0
 # Reads that the disk does at once let more connections wait for it, but no source says that more than this helps.
 _MOST_READS_PER_CPU = 2
 _SAME_CPUS_RATIO = 0.05
@@ -142,13 +142,10 @@ def _choose_size(subject: TuningSubject, pooling: Pooling) -> Known:
 
 
 def _go_above(knee: MeasuredKnee) -> int:
-    """Return the number of connections that a knee asks for: its upper end within bounds, a tenth more if it has no interval.
-
-    In a sweep over pool sizes, connections were idle for as long as they are.
-    """
+    """Return the number of connections that a knee asks for: its upper end within bounds, half as many again if it has no interval."""
     if knee.is_beyond:
         return round(knee.clients)
-    least, most = knee.clients * (1.0 if knee.is_of_pool else _ABOVE_KNEE), MOST_ABOVE_KNEE * knee.clients
+    least, most = _ABOVE_KNEE * knee.clients, MOST_ABOVE_KNEE * knee.clients
     high = knee.high
     if high is None:
         high = least if knee.low is None else most

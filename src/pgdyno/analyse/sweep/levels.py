@@ -1,4 +1,4 @@
-"""Estimate the TPS of each load of a sweep, with the noise of its trials and the variation of rounds, which all loads share."""
+"""Estimate the TPS of each load of a sweep from its rounds: what they share, and the load's own noise, is in their spread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import numpy as np
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_means, t_quantile
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, LoadContrasts, SweepTrials
 
+_ONE_ROUND = "one round has this load: its spread is not known"
+
 
 def estimate_levels(sweep: SweepTrials, compared: LoadContrasts) -> tuple[Estimate, ...]:
     """Estimate the TPS of each load, in the order of the loads; without intervals if the noise is not known.
 
-    Each interval holds for its load alone. After a single round it says nothing of other rounds.
+    Each interval holds for its load alone, and is a t interval over its rounds: TPS of few clients scatter several times as
+    much as those of many do, so that a noise pooled over loads would be too small for some. After a single round it says
+    nothing of other rounds.
     """
     trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
     levels = estimate_geometric_means(trials_of_loads, unit="tps", confidence=sweep.confidence)
@@ -22,14 +26,17 @@ def estimate_levels(sweep: SweepTrials, compared: LoadContrasts) -> tuple[Estima
         return tuple(msgspec.structs.replace(one, low=None, high=None, reason=NO_NOISE) for one in levels)
     if sweep.rounds_count < 2:
         return levels
-    noise = compared.rss / compared.degrees
-    variance = sweep.find_round_variance(compared.log_ratio[sweep.of_load, 0], noise)
-    quantile = t_quantile(compared.degrees, (1 + sweep.confidence) / 2)
-    widened = []
-    for i, level in enumerate(levels):
-        assert level.value is not None  # noqa: S101 - each load has a trial
-        rounds = len(np.unique(sweep.of_round[sweep.of_load == i]))
-        half = quantile * math.sqrt(noise / level.n)
-        ratio = math.exp(sweep.widen_by_rounds(half, variance, rounds))
-        widened.append(msgspec.structs.replace(level, low=level.value / ratio, high=level.value * ratio, reason=None))
-    return tuple(widened)
+    return tuple(_widen(sweep, load, level) for load, level in enumerate(levels))
+
+
+def _widen(sweep: SweepTrials, load: int, level: Estimate) -> Estimate:
+    assert level.value is not None  # noqa: S101 - each load has a trial
+    is_own = sweep.of_load == load
+    sums, counts = np.bincount(sweep.of_round[is_own], sweep.log_tps[is_own]), np.bincount(sweep.of_round[is_own])
+    of_rounds = sums[counts > 0] / counts[counts > 0]
+    rounds = len(of_rounds)
+    if rounds < 2:
+        return msgspec.structs.replace(level, low=None, high=None, reason=_ONE_ROUND)
+    quantile = t_quantile(rounds - 1, (1 + sweep.confidence) / 2)
+    middle, ratio = math.exp(of_rounds.mean()), math.exp(quantile * of_rounds.std(ddof=1) / math.sqrt(rounds))
+    return msgspec.structs.replace(level, value=middle, low=middle / ratio, high=middle * ratio, reason=None)

@@ -1,8 +1,8 @@
 """Analyse how TPS follows the number of clients: a status for each load, the knee, the peak.
 
 There are two readings of one sweep, side by side. The *points* need no model: each load is compared with the best one,
-and gets a status only if its interval excludes all others. The *law* (`usl`) fits a curve to all points; if the fit is
-good, knee and peak come from the law, otherwise from the points.
+and gets a status only if its interval excludes all others; the knee (`knee`) comes from them, too. The *law* (`usl`) fits a
+curve to all points; if the fit is good, the peak comes from the law, otherwise from the points.
 
 A status, a knee or an end of the peak that the trials leave open stays open.
 """
@@ -27,6 +27,7 @@ from pgdyno.analyse.sweep.client_trials import (
     arrange_trials,
     contrast_loads,
 )
+from pgdyno.analyse.sweep.knee import find_knee
 from pgdyno.analyse.sweep.levels import estimate_levels
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
 
@@ -37,7 +38,9 @@ LINEAR_RATIO = 0.8
 COLLAPSE_RATIO = 0.9
 # Our reasoning: loads that are as far apart as steps of a curve over clients, a third or more, do not overlap then.
 PRECISE_RATIO = 0.08
-ENOUGH_TRIALS = 5
+# Our reasoning: a load that ends its rounds once its interval is narrow has one that is too narrow by chance, the more so the fewer
+# rounds they are. Twelve rounds take nine minutes or more, and each further one narrows an interval by a twentieth at most.
+LEAST_ROUNDS, ENOUGH_ROUNDS = 5, 12
 _NOT_LINKED = "no chain of rounds links all loads with each other"
 
 
@@ -71,11 +74,13 @@ class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     `status` is the only member of `possible`, or None with a reason. The intervals of `to_best` and `efficiency` hold
     for all loads together, and allow for doubt about which load is best; that of `tps` holds by itself, and rests on
-    the noise of all loads.
+    its own rounds.
     """
 
     clients: int
     tps: Estimate
+    rounds: int
+    """The number of rounds that have it."""
     to_best: Estimate
     """TPS as a share of the best load's, with differences between rounds removed."""
     efficiency: Estimate
@@ -90,12 +95,12 @@ class ClientSweep(msgspec.Struct, frozen=True, kw_only=True):
 
     points: tuple[LoadPoint, ...]
     knee: Estimate
-    """The smallest load beyond which more clients, up to twice the largest load, gain less than delta."""
+    """The smallest load that was tried with at least 90 % of the highest TPS, from the points alone."""
     peak: Estimate
     """The load with the highest TPS."""
     usl: UslFit | None
     points_alone_reason: str | None
-    """Why knee and peak come from the points alone; None if they come from the law."""
+    """Why the peak comes from the points alone; None if it comes from the law."""
 
 
 def analyse_client_sweep(
@@ -103,7 +108,7 @@ def analyse_client_sweep(
 ) -> ClientSweep:
     """Analyse a sweep over clients: statuses, knee, peak and the fit of the law.
 
-    The knee is the load beyond which "the gain in throughput is small", with delta for small. Unlike the point of
+    The knee is the load beyond which "the gain in throughput is small", with a tenth for small. Unlike the point of
     largest curvature of a scaled curve (Kneedle), it does not depend on the range of the axis. It uses TPS alone; the
     point of largest power X/R lies far below it.
 
@@ -128,9 +133,9 @@ def analyse_client_sweep(
     possible = list_possible_statuses(sweep, compared)
     points = _describe_points(sweep, compared, possible)
     usl, reason = fit_usl(sweep, compared)
-    if usl is not None and usl.describes:
-        return ClientSweep(points=points, knee=usl.knee, peak=usl.peak, usl=usl, points_alone_reason=None)
     knee, peak = _read_points(sweep, compared, possible)
+    if usl is not None and usl.describes:
+        peak, reason = usl.peak, None
     return ClientSweep(points=points, knee=knee, peak=peak, usl=usl, points_alone_reason=reason)
 
 
@@ -139,20 +144,20 @@ def list_open_clients(sweep: ClientSweep) -> tuple[int, ...]:
 
     A load is undecided if its interval allows more than one status: it is neither shown to differ from the best nor to
     be within delta of it, or the interval is too wide to tell contention from collapse. A load with a status is repeated
-    until its TPS is known within ±8 %, but not after five trials: where the machine drifts, more would narrow it little. The
-    best load is repeated, too, because the others are compared with it inside the round.
+    until five rounds have it and its TPS is known within ±8 %, but no more after twelve. The best load is repeated, too,
+    because the others are compared with it inside the round.
     """
-    wanted = {point.clients for point in sweep.points if point.status is None or not _is_precise(point.tps)}
+    wanted = {point.clients for point in sweep.points if point.status is None or not _is_precise(point)}
     if len(sweep.points) == 1 or not wanted:
         return ()
     best = max(sweep.points, key=lambda point: point.to_best.value or 0.0)
     return tuple(sorted({*wanted, best.clients}))
 
 
-def _is_precise(tps: Estimate) -> bool:
-    if tps.n >= ENOUGH_TRIALS:
-        return True
-    return tps.low is not None and tps.high is not None and math.sqrt(tps.high / tps.low) - 1.0 <= PRECISE_RATIO
+def _is_precise(point: LoadPoint) -> bool:
+    low, high = point.tps.low, point.tps.high
+    is_narrow = low is not None and high is not None and math.sqrt(high / low) - 1.0 <= PRECISE_RATIO
+    return point.rounds >= (LEAST_ROUNDS if is_narrow else ENOUGH_ROUNDS)
 
 
 class _Ratios(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +223,7 @@ def _describe_points(
             LoadPoint(
                 clients=clients,
                 tps=tps[i],
+                rounds=len(np.unique(sweep.of_round[sweep.of_load == i])),
                 to_best=_estimate_ratio(sweep, i, log_to_best if is_linked else None, least, most),
                 efficiency=_estimate_efficiency(sweep, compared, i),
                 status=status,
@@ -264,26 +270,24 @@ def _read_points(
 ) -> tuple[Estimate, Estimate]:
     """Read knee and peak from the loads that were tried; the ends of their intervals are loads, too."""
     loads = sweep.loads.tolist()
+    if len(loads) == 1 or not compared.is_linked.all():
+        nothing = sweep.unknown("clients", "only one load was tried" if len(loads) == 1 else _NOT_LINKED)
+        return nothing, nothing
+    is_shown = compared.is_noise_known and CLIMBING.issuperset(possible[-1])
+    why_open = f"TPS {'still grows' if is_shown else 'may still grow'} at the largest load"
+    return find_knee(sweep, compared, why_open=why_open), _read_peak(sweep, compared, possible, why_open)
+
+
+def _read_peak(
+    sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]], why_open: str
+) -> Estimate:
+    loads = sweep.loads.tolist()
     seen = list_possible_statuses(sweep, msgspec.structs.replace(compared, half=np.zeros_like(compared.half)))
-    at_peak = [load for load, statuses in zip(loads, seen, strict=True) if LoadStatus.PEAK in statuses]
-    if len(loads) == 1 or not at_peak or not compared.is_linked.all():
-        is_shown = compared.is_noise_known and CLIMBING.issuperset(possible[-1])
-        grows = "TPS still grows at the largest load" if is_shown else "TPS may still grow at the largest load"
-        why = _NOT_LINKED if not compared.is_linked.all() else grows
-        why = "only one load was tried" if len(loads) == 1 else why
-        return sweep.unknown("clients", why), sweep.unknown("clients", why)
-    knee, peak = at_peak[0], loads[compared.best]
+    if not any(LoadStatus.PEAK in statuses for statuses in seen):
+        return sweep.unknown("clients", why_open)
+    peak = loads[compared.best]
     if not compared.is_noise_known:
-        return (
-            sweep.estimate(knee, None, None, "clients", NO_NOISE),
-            sweep.estimate(peak, None, None, "clients", NO_NOISE),
-        )
-    may = [load for load, statuses in zip(loads, possible, strict=True) if LoadStatus.PEAK in statuses]
-    surely = [load for load, statuses in zip(loads, possible, strict=True) if statuses == (LoadStatus.PEAK,)]
+        return sweep.estimate(peak, None, None, "clients", NO_NOISE)
     best = [loads[i] for i in compared.candidates]
-    is_open = best[-1] == loads[-1] and loads[-1] not in surely
-    why_open = "TPS may still grow at the largest load" if is_open else None
-    return (
-        sweep.estimate(knee, may[0], None if is_open else min([*surely, best[-1]]), "clients", why_open),
-        sweep.estimate(peak, best[0], None if is_open else best[-1], "clients", why_open),
-    )
+    is_open = best[-1] == loads[-1] and possible[-1] != (LoadStatus.PEAK,)
+    return sweep.estimate(peak, best[0], None if is_open else best[-1], "clients", why_open if is_open else None)

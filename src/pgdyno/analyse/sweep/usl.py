@@ -15,11 +15,14 @@ import numpy as np
 
 from pgdyno.analyse.estimate import Estimate, t_quantile
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
+from pgdyno.analyse.sweep.knee import KNEE_RATIO
 
 # Source: Gunther 2007, Guerrilla Capacity Planning, doi:10.1007/978-3-540-31010-5: half a dozen loads.
 _MIN_LOADS = 6
 # Our reasoning: a DBA should not trust the curve beyond twice the largest load that was tried.
 _HORIZON = 2.0
+# Our reasoning: a curve that is a tenth off at a load puts its knee and its peak elsewhere, whatever difference the user detects.
+_SMALL_MISFIT_RATIO = 0.03
 # With this many directions, the ends of an interval lie within 1.5 % of its width of those from forty thousand.
 _DIRECTIONS = 400
 
@@ -228,7 +231,7 @@ def _estimate_usl(sweep: SweepTrials, thetas: Floats, noise: float, misfit: Lack
     alpha, beta = thetas[:, 1], thetas[:, 2]
     peaks = _peak_clients(alpha, beta)
     bests = np.minimum(peaks, _HORIZON * largest)
-    knees = _knee_clients(alpha, beta, bests, sweep.delta_ratio)
+    knees = _knee_clients(alpha, beta, bests)
     most = np.exp(thetas[:, 0] + _shape(bests, alpha, beta))
 
     def estimate(values: Floats, unit: str) -> Estimate:
@@ -242,7 +245,8 @@ def _estimate_usl(sweep: SweepTrials, thetas: Floats, noise: float, misfit: Lack
         peak=_cut(sweep, estimate(peaks, "clients"), _HORIZON * largest, "twice the largest load"),
         most_tps=_widen_by_rounds(sweep, thetas[0], noise, estimate(most, "tps")),
         lack_of_fit=misfit,
-        describes=abs(misfit.largest_ratio) <= sweep.delta_ratio or (misfit.p_value or 0.0) >= 1 - sweep.confidence,
+        describes=abs(misfit.largest_ratio) <= min(sweep.delta_ratio, _SMALL_MISFIT_RATIO)
+        or (misfit.p_value or 0.0) >= 1 - sweep.confidence,
         largest_clients=int(largest),
     )
 
@@ -254,9 +258,9 @@ def _peak_clients(alpha: Floats, beta: Floats) -> Floats:
     return result
 
 
-def _knee_clients(alpha: Floats, beta: Floats, best: Floats, delta_ratio: float) -> Floats:
-    """Compute the smallest N, at least 1, with X(N) >= (1 - delta) X(best): the smaller root of a quadratic."""
-    most = (1 - delta_ratio) * np.exp(_shape(best, alpha, beta))
+def _knee_clients(alpha: Floats, beta: Floats, best: Floats) -> Floats:
+    """Compute the smallest N, at least 1, with X(N) >= KNEE_RATIO X(best): the smaller root of a quadratic."""
+    most = KNEE_RATIO * np.exp(_shape(best, alpha, beta))
     square, slope, rest = most * beta, 1 - most * (alpha - beta), most * (1 - alpha)
     root = np.sqrt(np.maximum(slope**2 - 4 * square * rest, 0.0))
     # If alpha is 1 or more, one client is the best, and the quadratic may have no positive root.

@@ -22,8 +22,8 @@ from pgdyno.units import format_cpus
 _CONFIG = "PgBouncer's manual, config"
 _RULE = "PostgreSQL wiki, “Number Of Database Connections”"
 _FORMULAS = {
-    False: "upper end of the knee's interval, at least 1.1 times the knee and at most twice, or the most clients that were tried; no more than clients",
-    True: "upper end of the interval of the knee over pool sizes, at most twice the knee, or the largest pool that was tried; no more than clients",
+    False: "upper end of the knee's interval, at least 1.5 times the knee and at most twice, or the most clients that were tried; no more than clients",
+    True: "upper end of the interval of the knee over pool sizes, at least 1.5 times the knee and at most twice, or the largest pool that was tried; no more than clients",
 }
 # Source: PgBouncer 1.24's own default.
 _KEPT_STATEMENTS = 200
@@ -140,7 +140,7 @@ def _explain_knee(knee: MeasuredKnee, size: float, clients: float) -> str:
         return f"{gains}; the pool is twice that, as it may be more."
     if knee.high is not None and size == math.ceil(knee.high):
         return f"{gains}, and the pool is as large as its upper end."
-    return f"{gains}, and the pool is {'no smaller' if knee.is_of_pool else 'a little above that'}."
+    return f"{gains}, and the pool is half as large again."
 
 
 def _put_clients(draft: Draft, clients: Known) -> int:

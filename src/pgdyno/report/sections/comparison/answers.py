@@ -132,11 +132,11 @@ def _answer_workload(
     if is_client_sweep(experiment):
         if sweep is not None:
             outlook = describe_sweep_outlook(sweep, analysis.rounds_needed.get(name, {}), comparison.round_s)
-        answers, curve = (), (*describe_curve(sweep, experiment.detect_ratio), *filter(None, [outlook.words]))
+        answers, curve = (), (*describe_curve(sweep), *filter(None, [outlook.words]))
     elif list_crossed_levels(experiment):
         reference = variants[comparison.reference]
         answers = tuple(one for one in answers if one.variant.clients == reference.clients)
-        curve = describe_levels(levels, experiment.detect_ratio)
+        curve = describe_levels(levels)
     return WorkloadAnswers(
         comparison=comparison,
         variants=variants,

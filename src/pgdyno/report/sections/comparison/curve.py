@@ -1,4 +1,4 @@
-"""State the answers of a sweep over clients: where TPS is highest, from how many clients on more of them gain little, and what is open."""
+"""State the answers of a sweep over clients: where TPS is highest, how many clients come near it, and what is open."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from pgdyno.analyse.sweep.knee import KNEE_RATIO
 from pgdyno.analyse.sweep.scaling import CLIMBING, ClientSweep, LoadPoint
 from pgdyno.plan.experiment import Experiment, list_crossed_levels
 from pgdyno.report.format import count_things, format_clients, format_estimate, format_more_time
@@ -16,8 +17,7 @@ _UNKNOWN = "how much longer that takes is not known yet"
 _TOO_NEAR = ", too near to a limit between two statuses"
 # What takes longer is told in hours, and apart: one load must not hide that the others would be decided in minutes.
 _LONG_S = 99 * 60.0
-# A curve may have its knee and its peak between two loads, or at another one than the best: the reader must know whose they are.
-_BY_CURVE = "By the fitted curve"
+# A curve may have its peak between two loads, or at another one than the best: the reader must know whose it is.
 _NO_CURVE = "Nothing has been compared yet: no round has ended that measured two numbers of clients."
 
 
@@ -46,7 +46,7 @@ def list_levels(experiment: Experiment, sweeps: Mapping[str, ClientSweep]) -> tu
     return tuple(LevelCurve(level=level, sweep=sweep, variants=variants[level]) for level, sweep in sweeps.items())
 
 
-def describe_levels(levels: Sequence[LevelCurve], delta_ratio: float) -> tuple[str, ...]:
+def describe_levels(levels: Sequence[LevelCurve]) -> tuple[str, ...]:
     """Describe the curves of a sweep over clients and something else: a sentence on the best load, and one on each curve."""
     if not levels:
         return (_NO_CURVE,)
@@ -56,7 +56,7 @@ def describe_levels(levels: Sequence[LevelCurve], delta_ratio: float) -> tuple[s
     shown, clients = format_estimate(best.tps).value, count_things(best.clients, "client")
     return (
         f"Highest TPS of the {len(points)} loads measured: {shown}, with {level} and {clients}.",
-        *(f"{one.level}: {' '.join((*describe_curve(one.sweep, delta_ratio), *_tell_rest(one)))}" for one in levels),
+        *(f"{one.level}: {' '.join((*describe_curve(one.sweep), *_tell_rest(one)))}" for one in levels),
     )
 
 
@@ -66,7 +66,7 @@ def _tell_rest(level: LevelCurve) -> Iterator[str]:
         yield f"A sweep over clients alone, with {level.level}, would decide the rest."
 
 
-def describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, ...]:
+def describe_curve(sweep: ClientSweep | None) -> tuple[str, ...]:
     """Describe the answers of a sweep over clients in sentences: its peak, its knee, and the status of each load."""
     if sweep is None:
         return (_NO_CURVE,)
@@ -74,7 +74,7 @@ def describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, 
     for point in sweep.points:
         standings.setdefault(name_status(point.status), []).append(f"{point.clients:,}")
     stands = "; ".join(f"{', '.join(clients)} {status}" for status, clients in standings.items())
-    return (_describe_peak(sweep), _describe_knee(sweep, delta_ratio), f"Status by number of clients: {stands}.")
+    return (_describe_peak(sweep), _describe_knee(sweep), f"Status by number of clients: {stands}.")
 
 
 def describe_sweep_outlook(sweep: ClientSweep, needed: Mapping[int, int | None], round_s: float | None) -> SweepOutlook:
@@ -154,21 +154,15 @@ def _describe_peak(sweep: ClientSweep) -> str:
         least = count_things(round(peak.low), "client")
         return f"Where TPS is highest is not settled: {by_curve}at {least} or more; {measured}."
     if is_of_curve:
-        return f"{_BY_CURVE}, TPS is highest at {format_clients(peak)}; {measured}."
+        return f"By the fitted curve, TPS is highest at {format_clients(peak)}; {measured}."
     return f"TPS is highest at {format_clients(peak)}."
 
 
-def _describe_knee(sweep: ClientSweep, delta_ratio: float) -> str:
-    """Describe from how many clients on more of them gain little."""
-    knee, little = sweep.knee, f"{delta_ratio * 100:g} %"
-    is_of_curve = sweep.points_alone_reason is None
+def _describe_knee(sweep: ClientSweep) -> str:
+    """Describe from how many clients on TPS is near the highest."""
+    knee, near = sweep.knee, f"{KNEE_RATIO * 100:g} % of the highest"
     if knee.value is None or knee.low is None:
-        return f"Where more clients begin to raise TPS by less than {little}: {format_clients(knee)}."
+        return f"Where TPS reaches {near}: {format_clients(knee)}."
     if knee.high is not None:
-        begin = f"{_BY_CURVE}, from" if is_of_curve else "From"
-        return f"{begin} {format_clients(knee)} on, more clients raise TPS by less than {little}."
-    by_curve = "by the fitted curve " if is_of_curve else ""
-    return (
-        f"Where more clients begin to raise TPS by less than {little} is not settled:"
-        f" {by_curve}at {count_things(round(knee.low), 'client')} or more."
-    )
+        return f"TPS reaches {near} at {format_clients(knee)}."
+    return f"Where TPS reaches {near} is not settled: at {count_things(round(knee.low), 'client')} or more."

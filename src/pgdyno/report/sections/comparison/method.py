@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.analyse.sweep.scaling import ENOUGH_TRIALS, PRECISE_RATIO
+from pgdyno.analyse.sweep.scaling import ENOUGH_ROUNDS, LEAST_ROUNDS, PRECISE_RATIO
 from pgdyno.plan.experiment import Experiment, is_client_sweep, list_crossed_levels
 from pgdyno.record.types import TrialRecord
 from pgdyno.report.format import format_roughly, format_seconds, format_within
@@ -203,7 +203,7 @@ def _describe_loads(experiment: Experiment) -> str:
     return (
         "Each number of clients is compared with the best one, after differences between rounds are removed. It gets"
         " its status as soon as its interval allows only one. It is measured no further once its TPS is also known within"
-        f" {format_within(PRECISE_RATIO)}, or after {ENOUGH_TRIALS} trials. The best one goes on, because the others are compared"
+        f" {format_within(PRECISE_RATIO)} after {LEAST_ROUNDS} rounds, or after {ENOUGH_ROUNDS} rounds. The best one goes on, because the others are compared"
         f" with it. The study ends when no number needs more trials{budget}."
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgdyno.analyse.estimate import Estimate, map_estimate, scale_estimate
+from pgdyno.analyse.sweep.knee import KNEE_RATIO
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
 from pgdyno.analyse.sweep.usl import UslFit
 from pgdyno.report.format import ABSENT, format_clients, format_effect, format_estimate, format_number, is_useless
@@ -55,7 +56,7 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
         remark="The status rests on comparisons within rounds, the columns “of one client alone” and “TPS against"
         " the best”, whose intervals hold for all rows together. The intervals of TPS and TPS per client hold for"
         " each row"
-        " alone and hold the noise of all rows and what rounds differ by; those of latencies use the noise of their own row.",
+        " alone and hold its own noise and what rounds differ by, as do those of latencies.",
     )
 
 
@@ -106,7 +107,7 @@ def law_table(usl: UslFit) -> Table:
             _parameter_cell(usl.beta),
             "cost of coordination between each pair of clients; with 0, TPS never falls",
         ),
-        ("knee", _clients_cell(usl.knee), "from here on more clients hardly raise TPS"),
+        ("knee", _clients_cell(usl.knee), f"the curve reaches {KNEE_RATIO * 100:g} % of the highest TPS on it"),
         ("peak", _clients_cell(usl.peak), "where TPS begins to fall"),
     )
     misfit = usl.lack_of_fit
@@ -125,9 +126,9 @@ def law_table(usl: UslFit) -> Table:
 
 
 def describe_law(sweep: ClientSweep) -> str:
-    """State whether knee and peak come from the law, and otherwise why not."""
+    """State whether the peak comes from the law, and otherwise why not."""
     if sweep.points_alone_reason is None:
-        return "Knee and peak come from the Universal Scalability Law, which fits the measured loads."
+        return "The knee comes from the measured loads, the peak from the Universal Scalability Law, which fits them."
     return f"Knee and peak come from the measured loads alone: {sweep.points_alone_reason}."
 
 

@@ -1,0 +1,111 @@
+"""Find the knee of a sweep: the smallest load that was tried whose TPS is at least 90 % of the highest.
+
+No curve is assumed, only that TPS does not fall before its peak. A plateau, a decline after a peak and the step of group
+commit get the same answer as a smooth curve does. Two loads are compared by the differences inside the rounds that have
+both, with their own spread: TPS of one client may scatter three times as much as those of 32 do, and a spread that is
+pooled over loads then excludes the truth too often.
+
+Each end of the interval has half of the error rate, and is found by tests in a fixed order, of which each is made only if
+the one before it succeeded. Therefore no error rate is divided among the loads:
+
+- *Lower end.* From the smallest load up: one of the larger loads is shown to exceed it by more than 10 %. Any of those may
+  do so, and they share the error rate of this one test (Bonferroni). The first load of which that cannot be shown is the end.
+- *Upper end.* From the best load down: no other load is shown to exceed it by more than 10 %. All of them must pass, each
+  at the full error rate (intersection-union). The last load that passes is the end.
+
+The upper end is open where it is the largest load: TPS may still grow there.
+
+Sources: Maurer, Hothorn & Lehmacher 1995, "Multiple comparisons in drug clinical trials and preclinical assays: a-priori
+ordered hypotheses", in Vollmar (ed.), Biometrie in der chemisch-pharmazeutischen Industrie 6, for tests in a fixed order;
+Berger 1982, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, doi:10.1080/00401706.1982.10487790,
+for all of them at the full error rate; Tamhane, Hochberg & Dunnett 1996, "Multiple test procedures for dose finding",
+Biometrics 52, for the same question about doses. `benchmarks/knees.py` has the rates and the widths.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgdyno.analyse.estimate import Estimate, t_quantile
+from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
+
+# Our reasoning: pairs of loads have a standard deviation of 5 to 10 % on a small machine, where hours do not prove that two loads are
+# within 3 % of each other. A loss of a tenth past the peak is called a collapse, too.
+KNEE_RATIO = 0.9
+"""Share of the highest TPS that the knee has at least."""
+_FARTHEST = -math.log(KNEE_RATIO)
+
+
+def find_knee(sweep: SweepTrials, compared: LoadContrasts, *, why_open: str) -> Estimate:
+    """Find the knee with its interval, whose ends are loads that were tried.
+
+    Args:
+        sweep: Trials of two loads or more, which rounds link.
+        compared: Their contrasts.
+        why_open: What is said of a knee that may be the largest load.
+    """
+    last = len(sweep.loads) - 1
+    levels = compared.log_ratio[:, 0]
+    best = compared.best
+    knee = int(np.argmax(levels >= levels[best] - _FARTHEST))
+    if knee == last:
+        return sweep.unknown("clients", why_open)
+    if not compared.is_noise_known or sweep.rounds_count < 2:
+        return sweep.estimate(float(sweep.loads[knee]), None, None, "clients", NO_NOISE)
+    means, errors, degrees = _compare_in_rounds(sweep)
+    alpha = (1.0 - sweep.confidence) / 2.0
+    low = _find_low(means, errors, degrees, alpha)
+    high = _find_high(means, errors, degrees, alpha, best)
+    low, high = min(low, knee), max(high, low, knee)
+    ends = (float(sweep.loads[low]), None if high == last else float(sweep.loads[high]))
+    return sweep.estimate(float(sweep.loads[knee]), *ends, "clients", why_open if high == last else None)
+
+
+def _compare_in_rounds(sweep: SweepTrials) -> tuple[Floats, Floats, NDArray[np.intp]]:
+    """Return the mean of ln TPS of column minus row over common rounds, its standard error, and the degrees of freedom.
+
+    A standard error is infinite where fewer than two rounds have both loads.
+    """
+    count = len(sweep.loads)
+    shape = (sweep.rounds_count, count)
+    sums, trials = np.zeros(shape), np.zeros(shape)
+    np.add.at(sums, (sweep.of_round, sweep.of_load), sweep.log_tps)
+    np.add.at(trials, (sweep.of_round, sweep.of_load), 1.0)
+    levels = np.divide(sums, trials, out=np.full(shape, np.nan), where=trials > 0)
+    differences = levels[:, None, :] - levels[:, :, None]
+    seen = np.isfinite(differences)
+    rounds = seen.sum(axis=0)
+    means = np.where(seen, differences, 0.0).sum(axis=0) / np.maximum(rounds, 1)
+    squares = np.square(np.where(seen, differences - means, 0.0)).sum(axis=0)
+    errors = np.where(rounds > 1, np.sqrt(squares / np.maximum(rounds - 1, 1) / np.maximum(rounds, 1)), math.inf)
+    return means, errors, np.maximum(rounds - 1, 1)
+
+
+def _find_low(means: Floats, errors: Floats, degrees: NDArray[np.intp], alpha: float) -> int:
+    last = len(means) - 1
+    for load in range(last):
+        larger = range(load + 1, last + 1)
+        level = 1.0 - alpha / len(larger)
+        shown = (
+            means[load, i] - t_quantile(int(degrees[load, i]), level) * errors[load, i] > _FARTHEST for i in larger
+        )
+        if not any(shown):
+            return load
+    return last
+
+
+def _find_high(means: Floats, errors: Floats, degrees: NDArray[np.intp], alpha: float, best: int) -> int:
+    last = len(means) - 1
+    high = last
+    for load in range(best, -1, -1):
+        others = (i for i in range(last + 1) if i != load)
+        if not all(
+            means[load, i] + t_quantile(int(degrees[load, i]), 1.0 - alpha) * errors[load, i] <= _FARTHEST
+            for i in others
+        ):
+            break
+        high = load
+    return high
