@@ -419,7 +419,7 @@ def test_a_law_that_still_climbs_is_asked_no_further_than_twice_the_most_clients
 
 
 def test_a_published_saturation_has_its_ceiling_and_best_clients() -> None:
-    """Its own conclusion: TPS is highest between 24 and 40 clients, and with 80 and 100 it collapses."""
+    """Its own conclusion: the knee, near the highest TPS, lies between 24 and 40 clients, and with 80 and 100 it collapses."""
     sweep = analyse_client_sweep(published(0, with_repeats=True), delta_ratio=0.03)
     capacity = reckon(msgspec.structs.replace(WRITING, tps=3934.0, cpu_s=5e-4), sweep=sweep)
     assert capacity.peak.value == pytest.approx((4001 * 3884 * 3891 * 3959) ** 0.25)

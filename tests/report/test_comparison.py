@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.sweep.scaling import LoadStatus
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.facts.metrics import all_metrics
 from pgdyno.plan.places import Place
@@ -19,7 +20,7 @@ from pgdyno.report.format import format_effect, format_more_time, format_roughly
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import answer_study
-from pgdyno.report.sections.comparison.curve import describe_curve
+from pgdyno.report.sections.comparison.curve import describe_curve, describe_missing_knee
 from pgdyno.report.sections.comparison.method import describe_method, describe_noise
 from pgdyno.report.sections.comparison.section import build_comparisons, build_verdicts
 from pgdyno.report.sections.comparison.tables import matrix_table, variants_table, verdict_table
@@ -309,6 +310,15 @@ def test_a_peak_without_an_upper_end_is_not_settled() -> None:
         peak,
     ), peak
     assert knee == "Where TPS reaches 90 % of the highest is not settled: at 13 clients or more."
+
+
+def test_a_knee_that_is_not_past_the_loads_is_not_looked_for_among_more_clients() -> None:
+    (sweep,) = build_client_sweep().analysis.sweeps.values()
+    knee = msgspec.structs.replace(sweep.knee, high=None, reason="too few rounds")
+    assert sweep.points[-1].status is LoadStatus.COLLAPSE
+    assert describe_missing_knee(msgspec.structs.replace(sweep, knee=knee), "") == (
+        "No knee was found: too few rounds. A longer sweep would tell."
+    )
 
 
 def test_a_curve_that_was_run_once_names_no_peak() -> None:

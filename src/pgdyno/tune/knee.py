@@ -1,4 +1,4 @@
-"""Read the knee of a load from a record's sweep over clients or over pool sizes: from there on, more sessions at once gain nothing.
+"""Read the knee of a load from a record's sweep over clients or over pool sizes: with so many sessions at once it has 90 % of its highest TPS.
 
 This is a module of its own because it imports numpy, which takes long and which settings are derived without.
 """

@@ -1,8 +1,8 @@
 """Find what stands around the server, and choose how many connections the pool of a pooler has.
 
 The pool decides max_connections, and with it the memory of all sessions. The best source is a sweep over pool sizes with the user's
-load, then one over clients: from its knee on, more sessions at once gain nothing. Without one it is PostgreSQL's rule of thumb. In session mode each client
-keeps a connection, and nothing is left to choose.
+load, then one over clients: with as many sessions as its knee it has 90 % of its highest TPS. Without one it is PostgreSQL's rule of thumb. In session mode
+each client keeps a connection, and nothing is left to choose.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ASKED = ("--pool-size", _HOST_FILE)
 _SPARE_SHARE, _LEAST_SPARE = 0.1, 5
 # Connections that the load never gets.
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
-# A knee has 90 % of the highest TPS. On curves of the Universal Scalability Law half as many again have 94 to 99 %, and twice as
-# many 96 to 100 %; what connections of a pool idle while a transaction's client thinks is less than that.
+# A knee has 90 % of the highest TPS. On curves of the Universal Scalability Law half as many again have 93 % or more, and twice as many
+# 94 % or more. That also leaves room for connections that are idle while a transaction's client thinks.
 _ABOVE_KNEE, MOST_ABOVE_KNEE = 1.5, 2.0
 # Reads that the disk does at once let more connections wait for it, but no source says that more than this helps.
 _MOST_READS_PER_CPU = 2

@@ -161,7 +161,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasuredKnee(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of sessions at work from which on more of them hardly raise TPS, as a sweep over clients or pool sizes found it."""
+    """The smallest number of sessions at work with 90 % of the highest TPS, as a sweep over clients or pool sizes found it."""
 
     clients: float
     """Clients at the server itself, or connections of a pool."""

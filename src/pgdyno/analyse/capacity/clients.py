@@ -63,7 +63,7 @@ def advise_clients(
 
 
 def _read_sweep(sweep: ClientSweep) -> ClientAdvice:
-    """Read the advice from the knee: beyond it, more clients gain too little."""
+    """Read the advice from the knee: the fewest clients that were tried and come near the highest TPS."""
     knee, largest = sweep.knee, sweep.points[-1].clients
     if knee.value is None:
         is_growing = len(sweep.points) > 1 and sweep.peak.value is None

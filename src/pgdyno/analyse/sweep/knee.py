@@ -1,7 +1,7 @@
 """Find the knee of a sweep: the smallest load that was tried whose TPS is at least 90 % of the highest.
 
-No curve is assumed, only that TPS does not fall before its peak. A plateau, a decline after a peak and the step of group
-commit get the same answer as a smooth curve does. Two loads are compared by the differences inside the rounds that have
+No curve is assumed. A plateau, a decline after a peak and the step of group commit get the same answer as a smooth curve
+does, and TPS may fall and rise again. Two loads are compared by the differences inside the rounds that have
 both, with their own spread: TPS of one client may scatter three times as much as those of 32 do, and a spread that is
 pooled over loads then excludes the truth too often.
 
@@ -11,9 +11,10 @@ the one before it succeeded. Therefore no error rate is divided among the loads:
 - *Lower end.* From the smallest load up: one of the larger loads is shown to exceed it by more than 10 %. Any of those may
   do so, and they share the error rate of this one test (Bonferroni). The first load of which that cannot be shown is the end.
 - *Upper end.* From the best load down: no other load is shown to exceed it by more than 10 %. All of them must pass, each
-  at the full error rate (intersection-union). The last load that passes is the end.
+  at the full error rate (intersection-union). The last load that passes is the end. The best load is that of the trials, so
+  that this end errs somewhat more often than its half where several loads just below 90 % may be taken for it.
 
-The upper end is open where it is the largest load: TPS may still grow there.
+The upper end is open where it would be the largest load: TPS may still grow there, or no load is shown to be near the best.
 
 Sources: Maurer, Hothorn & Lehmacher 1995, "Multiple comparisons in drug clinical trials and preclinical assays: a-priori
 ordered hypotheses", in Vollmar (ed.), Biometrie in der chemisch-pharmazeutischen Industrie 6, for tests in a fixed order;
@@ -37,6 +38,8 @@ from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, 
 KNEE_RATIO = 0.9
 """Share of the highest TPS that the knee has at least."""
 _FARTHEST = -math.log(KNEE_RATIO)
+_ONE_ROUND = "one round says nothing of others"
+_NONE_SHOWN = f"no number of clients is shown to reach {KNEE_RATIO * 100:g} % of the highest TPS"
 
 
 def find_knee(sweep: SweepTrials, compared: LoadContrasts, *, why_open: str) -> Estimate:
@@ -45,7 +48,7 @@ def find_knee(sweep: SweepTrials, compared: LoadContrasts, *, why_open: str) -> 
     Args:
         sweep: Trials of two loads or more, which rounds link.
         compared: Their contrasts.
-        why_open: What is said of a knee that may be the largest load.
+        why_open: What is said where the largest load has the most TPS, and the knee may lie there.
     """
     last = len(sweep.loads) - 1
     levels = compared.log_ratio[:, 0]
@@ -54,14 +57,17 @@ def find_knee(sweep: SweepTrials, compared: LoadContrasts, *, why_open: str) -> 
     if knee == last:
         return sweep.unknown("clients", why_open)
     if not compared.is_noise_known or sweep.rounds_count < 2:
-        return sweep.estimate(float(sweep.loads[knee]), None, None, "clients", NO_NOISE)
+        why = _ONE_ROUND if compared.is_noise_known else NO_NOISE
+        return sweep.estimate(float(sweep.loads[knee]), None, None, "clients", why)
     means, errors, degrees = _compare_in_rounds(sweep)
     alpha = (1.0 - sweep.confidence) / 2.0
     low = _find_low(means, errors, degrees, alpha)
     high = _find_high(means, errors, degrees, alpha, best)
     low, high = min(low, knee), max(high, low, knee)
-    ends = (float(sweep.loads[low]), None if high == last else float(sweep.loads[high]))
-    return sweep.estimate(float(sweep.loads[knee]), *ends, "clients", why_open if high == last else None)
+    value, least = float(sweep.loads[knee]), float(sweep.loads[low])
+    if high == last:
+        return sweep.estimate(value, least, None, "clients", why_open if best == last else _NONE_SHOWN)
+    return sweep.estimate(value, least, float(sweep.loads[high]), "clients", None)
 
 
 def _compare_in_rounds(sweep: SweepTrials) -> tuple[Floats, Floats, NDArray[np.intp]]:

@@ -133,7 +133,7 @@ def _explain_knee(knee: MeasuredKnee, size: float, clients: float) -> str:
     of = " of a pool" if knee.is_of_pool else " at work"
     if knee.is_beyond:
         return f"your load still gained at {knee.clients:.0f} {knee.unit}s{of}, the most that the sweep tried."
-    gains = f"your load gains little beyond {describe_knee(knee)}{of}"
+    gains = f"your load reaches 90 % of its highest TPS with {describe_knee(knee)}{of}"
     if size == clients:
         return f"{gains}; there are no more clients than the pool has connections."
     if knee.low is not None and (knee.high is None or knee.high > MOST_ABOVE_KNEE * knee.clients):

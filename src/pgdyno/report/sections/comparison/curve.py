@@ -137,7 +137,7 @@ def describe_missing_knee(sweep: ClientSweep, outlook: str) -> str:
         return ""
     last = sweep.points[-1]
     is_climbing = CLIMBING.issuperset(last.possible)
-    advice = f"Sweep more clients than {last.clients:,}." if is_climbing or not outlook else outlook
+    advice = f"Sweep more clients than {last.clients:,}." if is_climbing else outlook or "A longer sweep would tell."
     return f"No knee was found: {sweep.knee.reason}. {advice}"
 
 

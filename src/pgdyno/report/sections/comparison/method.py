@@ -21,7 +21,7 @@ from pgdyno.units import count_things
 
 # Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
 _SIMULATED_STATUSES = (
-    "In simulations with a permitted rate of 5 in 100, with up to eight looks and loads very close to every limit, 28 of 1,200"
+    "In simulations with a permitted rate of 5 in 100, with up to eight looks and loads very close to every limit, 15 of 1,200"
     " sweeps had a wrong status."
 )
 
