@@ -167,7 +167,8 @@ def simulate(scatter: str, rounds: int, repeats: int) -> None:
     worst["tps"] = (most / sweeps, most, sweeps, f"{clients}_clients")
     for way, (share, count, n, name) in worst.items():
         low, high = find_wilson(count, n)
-        target = "<= 0.05" if way in {"knee", "tps"} else None
+        # A load that ends its rounds once its interval is narrow has one that is somewhat too narrow.
+        target = {"knee": "<= 0.05", "tps": "<= 0.08"}.get(way)
         prefix = f"knees.{scatter}.{rounds}_rounds.{way}"
         say(f"{prefix}.missed.{name}", share, low=low, high=high, unit="ratio", n=n, target=target)
         if way in narrow:
