@@ -15,6 +15,7 @@ from pgdyno.plan.experiment import count_rounds_for
 from pgdyno.plan.minutes import describe_missing_pairs
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.variants import most_connections, most_on_each_replica
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
@@ -45,7 +46,12 @@ def test_what_cannot_read_from_standbys_is_refused_with_what_to_do() -> None:
             "cannot run on a standby",
             "select-only",
         ),
-        (make("primary", "replicas", server=given), "standbys that pgdyno starts", "cannot be measured yet"),
+        (make("primary", "replicas", server=given), "needs their connection strings", "replicas='host=db2,db3"),
+        (
+            make(server=given | {"replicas": ["host=db2"]}, workload=reads | {"name": "simple-update"}),
+            "workload simple-update cannot run on a standby",
+            "select-only",
+        ),
         (
             make("primary", "replicas", failover={"how": "crash"}),
             "not measured with the endpoint replicas",
@@ -64,10 +70,22 @@ def test_what_cannot_read_from_standbys_is_refused_with_what_to_do() -> None:
 
 
 def test_primary_and_replicas_are_compared_in_trials_of_their_own() -> None:
-    plan = plan_study(make("primary", "replicas"), MACHINE)
-    assert plan.experiment is not None
-    assert plan.experiment.design is DesignKind.PAIRED
-    assert {load.endpoints for load in plan.loads} == {("primary",), ("replicas",)}
+    given = {"kind": "given", "dsn": "host=db1", "replicas": ["host=db2"]}
+    for study in (make("primary", "replicas"), make("primary", "replicas", server=given)):
+        plan = plan_study(study, MACHINE)
+        assert plan.experiment is not None
+        assert plan.experiment.design is DesignKind.PAIRED
+        assert {load.endpoints for load in plan.loads} == {("primary",), ("replicas",)}
+    with pytest.raises(SpecError, match="live"):
+        plan_study(make("primary", "replicas", server=given, experiment={"design": "live"}), MACHINE)
+
+
+def test_clients_of_replicas_of_a_given_server_take_no_connection_of_the_primary() -> None:
+    given = {"kind": "given", "dsn": "host=db1", "replicas": ["host=db2", "host=db3"]}
+    study = make("primary", "replicas", server=given, workload={"clients": 9})
+    assert (most_connections(study), most_on_each_replica(study)) == (9, 5)
+    study = make(server=given, workload={"clients": 9, "endpoint": "replicas"})
+    assert (most_connections(study), most_on_each_replica(study)) == (0, 5)
 
 
 READS = {"name": "reads", "scripts": ["select-only"], "clients": 12, "endpoint": "replicas"}

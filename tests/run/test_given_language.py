@@ -14,6 +14,7 @@ from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.plan.types import PlannedPooler, PlannedWorkload
 from pgdyno.run.change.given.command_run import await_shown
 from pgdyno.run.given.poolers import is_servers_answer, try_databases
+from pgdyno.run.given.replicas import Replicas
 from pgdyno.run.given.script_check import check_scripts_on_data, check_scripts_there
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.pgbench import Pgbench
@@ -120,7 +121,7 @@ def test_mistakes_in_scripts_are_told_from_what_other_data_would_avoid(address: 
 
     data, workloads = plan("own.sql")
     with pytest.raises(SpecError, match=r"own\.sql fails") as caught:
-        check_scripts_there(address, pgbench, data=data, workloads=workloads, on_activity=str)
+        check_scripts_there(address, pgbench, data=data, workloads=workloads, replicas=Replicas(), on_activity=str)
     assert "no_such_column" in caught.value.detail
     reading = {"options": "-c default_transaction_read_only=on"}
     read_only = msgspec.structs.replace(address, parameters=reading)

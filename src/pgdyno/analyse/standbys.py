@@ -141,24 +141,29 @@ class StandbyFigures(msgspec.Struct, frozen=True, kw_only=True):
         return min(until_ms, busy * flush_ms)
 
 
-def measure_standbys(data: TrialData, *, count: int) -> StandbyFigures | None:
+def measure_standbys(data: TrialData, *, count: int, is_given: bool = False) -> StandbyFigures | None:
     """Measure what a trial shows of its standbys; None if they were not sampled.
 
     Args:
         data: The trial's data.
         count: How many standbys the study has.
+        is_given: Whether these are replicas of a given server, which it lists with all others by names of their own, and whose load is
+            seen with what else runs there.
     """
     samples = _find_samples(data, count)
     if samples is None:
         return None
+    names = _list_names(samples) if is_given else name_standbys(count)
     lags, waits = [], []
     for variant, inside in _select_rows(data, samples):
-        lags += [lag for name in name_standbys(count) if (lag := _measure_lag(samples, name, variant, inside))]
+        lags += [lag for name in names if (lag := _measure_lag(samples, name, variant, inside))]
+        if is_given:
+            continue
         waits += [one for one in (_count_waits(samples, variant, inside),) if one is not None]
     return StandbyFigures(
         lags=tuple(lags),
         waits=tuple(waits),
-        cpus=measure_standby_cpus(data, count=count),
+        cpus=() if is_given else measure_standby_cpus(data, count=count),
         waited=_find_waited(data.record),
     )
 
@@ -168,6 +173,11 @@ def measure_standby_cpus(data: TrialData, *, count: int) -> tuple[StandbyCpu, ..
     if _find_samples(data, count) is None:
         return ()
     return tuple(_measure_cpu(data, name) for name in name_standbys(count))
+
+
+def _list_names(samples: ServerSamples) -> tuple[str, ...]:
+    parts = (column.split("/") for column in samples.frame.columns)
+    return tuple(dict.fromkeys(part[1] for part in parts if part[0] == "standby" and part[-1] == "state"))
 
 
 def _find_samples(data: TrialData, count: int) -> ServerSamples | None:

@@ -192,7 +192,8 @@ def bench(
     """Measure PostgreSQL on this machine: with stock settings, with derived settings, and by number of clients."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         go_over_if_named(server_host, dsn=dsn, ui=ui)
-        through, poolers = read_endpoints([] if endpoint is None else [endpoint], mode=pool_mode, size=pool_size)
+        asked = [] if endpoint is None else [endpoint]
+        through, poolers, replicas = read_endpoints(asked, dsn=dsn, mode=pool_mode, size=pool_size)
         load = given(
             clients=clients,
             threads=threads,
@@ -218,7 +219,7 @@ def bench(
                 "port": port,
                 "server-address": server_address,
                 "standbys": standbys,
-                "endpoint": endpoint,
+                "endpoint": endpoint if poolers else None,
                 "home": home,
                 "wal-home": wal_home,
                 "emulate": emulate,
@@ -232,6 +233,7 @@ def bench(
                 dsn=hide_secrets(dsn),
                 server_host=server_host,
                 load_hosts=load_host or (),
+                replicas=replicas,
                 workloads=workload or [],
                 load=load,
                 data=data_table(scale=scale, init=init, database=database, workloads=workload),

@@ -23,7 +23,7 @@ EndpointOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="What the clients connect to: primary; replicas, the standbys of --standbys, for loads that only read; or any other name"
-        " for a PgBouncer that pgdyno starts. [default: primary]",
+        " for a PgBouncer that pgdyno starts. With --dsn replicas=CONNINFO, replicas that run already. [default: primary]",
         show_default=False,
     ),
 ]
@@ -33,7 +33,8 @@ EndpointsOption = Annotated[
         "--endpoint",
         metavar="NAME",
         help="What the clients connect to: primary; replicas, the standbys of --standbys, for loads that only read; or any other name"
-        " for a PgBouncer that pgdyno starts; with --dsn NAME=CONNINFO, a pooler that runs already. Two or more are compared.",
+        " for a PgBouncer that pgdyno starts; with --dsn NAME=CONNINFO, a pooler that runs already, and replicas=CONNINFO, replicas of that"
+        " server, which get what it loads. Two or more are compared.",
         show_default=False,
     ),
 ]
@@ -96,35 +97,32 @@ def read_topology(*, standbys: int | None, pooler: bool, mode: str | None, size:
 
 
 def read_endpoints(
-    endpoints: Sequence[str], *, mode: str | None, size: int | None
-) -> tuple[list[str], dict[str, object]]:
-    """Read endpoints into their names, and a study's tables of poolers.
+    endpoints: Sequence[str], *, dsn: str | None, mode: str | None, size: int | None
+) -> tuple[list[str], dict[str, object], list[str]]:
+    """Read endpoints into their names, a study's tables of poolers, and the connection strings of replicas.
 
     Args:
-        endpoints: Names, or `NAME=CONNINFO` of poolers that run already.
+        endpoints: Names, `NAME=CONNINFO` of poolers that run already, or `replicas=CONNINFO`.
+        dsn: The connection string of a given server; None for pgdyno's own.
         mode: Of all poolers.
         size: Of all pools.
 
     Raises:
-        SpecError: One name means two poolers, or the primary or its standbys are given a connection string.
+        SpecError: One name means two poolers, or the primary or standbys of pgdyno's own are given a connection string.
     """
     names: list[str] = []
     poolers: dict[str, object] = {}
+    replicas: dict[str, None] = {}
     for text in endpoints:
         name, equals, conninfo = text.partition("=")
-        names.append(name)
-        if name == _PRIMARY:
-            if equals:
-                raise SpecError(
-                    f"--endpoint {text}: the primary is the server itself", hint="--dsn says where that is reached"
-                )
-            continue
-        if name == _REPLICAS:
-            if equals:
-                raise SpecError(
-                    f"--endpoint {text}: replicas are the standbys that pgdyno starts",
-                    hint="--standbys N says how many; replicas of a server of yours cannot be measured yet",
-                )
+        # Each further one names more of them.
+        if name != _REPLICAS or not replicas:
+            names.append(name)
+        if equals:
+            _check_conninfo(name, conninfo, dsn=dsn)
+        if name == _REPLICAS and equals:
+            replicas[conninfo] = None
+        if name in {_PRIMARY, _REPLICAS}:
             continue
         table = given(mode=mode, size=size, dsn=conninfo if equals else None)
         if poolers.setdefault(name, table) != table:
@@ -133,18 +131,36 @@ def read_endpoints(
         for option, value in (("--pool-mode", mode), ("--pool-size", size)):
             if value is not None:
                 raise SpecError(f"{option} {value}: no pooler is named", hint="name one with --endpoint pool")
-    return names, poolers
+    return names, poolers, list(replicas)
+
+
+def _check_conninfo(name: str, conninfo: str, *, dsn: str | None) -> None:
+    if name == _PRIMARY:
+        raise SpecError(
+            f"--endpoint primary={conninfo}: the primary is the server itself", hint="--dsn says where that is reached"
+        )
+    if name != _REPLICAS:
+        return
+    if dsn is None:
+        raise SpecError(
+            "--endpoint replicas=CONNINFO: replicas of a server of pgdyno's own are the standbys that it starts",
+            hint="--standbys N says how many; --dsn names a server whose replicas these are",
+        )
+    if not conninfo.strip():
+        raise SpecError(
+            "--endpoint replicas= names no replica", hint="for example --endpoint replicas='host=db2,db3 user=bench'"
+        )
 
 
 def read_pooler_axes(
-    axes: Sequence[str], endpoint: str | None, *, mode: str | None, size: int | None
-) -> tuple[list[str], str | None, dict[str, object]]:
+    axes: Sequence[str], endpoint: str | None, *, dsn: str | None, mode: str | None, size: int | None
+) -> tuple[list[str], str | None, dict[str, object], list[str]]:
     """Read the axes of a sweep that vary poolers, and the endpoint of all levels.
 
     Sizes of a pool become poolers of their own: `pool_size=2,8` is `endpoint=pool2,pool8`.
 
     Returns:
-        The axes, the endpoint of all levels or None, and the tables of poolers.
+        The axes, the endpoint of all levels or None, the tables of poolers, and the connection strings of replicas.
 
     Raises:
         SpecError: As for `read_endpoints`; or a size is no whole number.
@@ -177,9 +193,9 @@ def read_pooler_axes(
                 detail="each size is an endpoint: a PgBouncer that pgdyno starts in front of the primary",
                 hint="leave one out",
             )
-        return written, None, {pool: given(mode=mode, size=count) for pool, count in sizes.items()}
-    names, poolers = read_endpoints(varied, mode=mode, size=size)
-    return written, None if endpoint is None else names[0], poolers
+        return written, None, {pool: given(mode=mode, size=count) for pool, count in sizes.items()}, []
+    names, poolers, replicas = read_endpoints(varied, dsn=dsn, mode=mode, size=size)
+    return written, None if endpoint is None else names[0], poolers, replicas
 
 
 def _read_size(axis: str, level: str) -> int:

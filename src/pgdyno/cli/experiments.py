@@ -259,7 +259,7 @@ def compare(
         allowed = read_allowed(allow, dsn=dsn)
         take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
-        endpoints, poolers = read_endpoints(endpoint or [], mode=pool_mode, size=pool_size)
+        endpoints, poolers, replicas = read_endpoints(endpoint or [], dsn=dsn, mode=pool_mode, size=pool_size)
         single_home, homes = split_places(home)
         single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
         study = compose_comparison(
@@ -314,7 +314,12 @@ def compare(
                 restore_command=restore_command,
             )
             study = put_on_given(
-                study, dsn=dsn, server_host=server_host, load_hosts=load_host or (), apply_with=apply_with
+                study,
+                dsn=dsn,
+                server_host=server_host,
+                load_hosts=load_host or (),
+                apply_with=apply_with,
+                replicas=replicas,
             )
         else:
             study = put_load_hosts(study, load_host, address=server_address)
@@ -408,7 +413,7 @@ def sweep(
         allowed = read_allowed(allow, dsn=dsn)
         take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
-        axes, through, poolers = read_pooler_axes(axes, endpoint, mode=pool_mode, size=pool_size)
+        axes, through, poolers, replicas = read_pooler_axes(axes, endpoint, dsn=dsn, mode=pool_mode, size=pool_size)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
@@ -450,7 +455,12 @@ def sweep(
                 restore_command=restore_command,
             )
             study = put_on_given(
-                study, dsn=dsn, server_host=server_host, load_hosts=load_host or (), apply_with=apply_with
+                study,
+                dsn=dsn,
+                server_host=server_host,
+                load_hosts=load_host or (),
+                apply_with=apply_with,
+                replicas=replicas,
             )
         else:
             study = put_load_hosts(study, load_host, address=server_address)

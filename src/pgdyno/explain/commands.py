@@ -141,7 +141,9 @@ def _go(machine: str | None) -> tuple[str, ...]:
 
 def _is_plain_given(asked: MeasuredLoad, command: Command) -> bool:
     """Return whether options say all of a given server for a command on another machine."""
-    is_plain = asked.server.apply is None and asked.load.endpoint == PRIMARY and asked.record.study.server_host is None
+    study = asked.record.study
+    is_plain = not (asked.server.apply or study.server.replicas or study.server_host)
+    is_plain = is_plain and asked.load.endpoint == PRIMARY
     return is_plain and command is not Command.BENCH
 
 

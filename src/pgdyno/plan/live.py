@@ -149,6 +149,8 @@ def _find_given_load_obstacle(study: Study) -> str | None:
         return (
             "a pooler in between takes no options, by which sessions outlive the time in which their client is frozen"
         )
+    if study.server.replicas:
+        return "a frozen reader would hold up a replica's replay, or be cancelled by it"
     if study.data.database is not None:
         return "a frozen client would keep its locks in the named database, of which the variants have no copies of their own"
     return _find_load_obstacle(study)

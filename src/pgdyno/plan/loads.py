@@ -116,7 +116,7 @@ def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
 def _check_load(what: str, load: PlannedWorkload, server: ServerSpec) -> None:
     # Through a pooler clients have no connection of their own; the pool's size is checked instead.
     _check_clients(what, load.count_clients(PRIMARY), server)
-    on_each = -(-load.count_clients(REPLICAS) // max(1, server.standbys))
+    on_each = -(-load.count_clients(REPLICAS) // max(1, len(server.readers)))
     _check_clients(f"{what}, on each standby", on_each, server)
 
 

@@ -16,39 +16,45 @@ _EXAMPLE = "pgdyno compare --endpoint primary --endpoint replicas --standbys 1 -
 def check_replicas(study: Study, variants: Sequence[Variant], workloads: Sequence[PlannedWorkload]) -> None:
     """Refuse loads that connect to standbys and cannot run there.
 
-    Script files are not judged here: they are tried on a standby before anything is loaded.
+    Script files are not judged here: they are tried on a standby, of a given server as soon as it has data for them.
 
     Raises:
         SpecError: A load cannot run on standbys.
     """
-    if study.server.kind is ServerKind.GIVEN:
-        refuse_given_replicas(study)
+    check_given_replicas(study)
     loads = [apply_variant(load, variant) for load in workloads for variant in variants] or workloads
     reading = [(load, part) for load in loads for part in load.list_parts() if part.endpoint == REPLICAS]
     for fact, why, hint in _find_refusals(study, reading) if reading else ():
         raise SpecError(fact, detail=why, hint=hint)
 
 
-def refuse_given_replicas(study: Study) -> None:
-    """Refuse standbys as an endpoint in front of a given server, before it is connected to.
+def check_given_replicas(study: Study) -> None:
+    """Refuse to read from replicas of a given server that are not named, or from load hosts, before it is connected to.
 
     Raises:
-        SpecError: A load would read from standbys.
+        SpecError: A load cannot reach what it would read from.
     """
-    levels = (level for axis in study.sweep if axis.name == "endpoint" for level in axis.levels)
-    workloads, variants = ({one.endpoint for one in study.workload}, {one.endpoint for one in study.variant})
-    if REPLICAS in {*levels, *workloads, *variants}:
+    server = study.server
+    if server.kind is not ServerKind.GIVEN or REPLICAS not in study.endpoints:
+        return
+    if not server.replicas:
         raise SpecError(
-            "the endpoint replicas is for standbys that pgdyno starts",
-            detail="pgdyno loads data of its own for each trial, and does not wait until replicas of yours have them",
-            hint=f"replicas of a server of yours cannot be measured yet; with a server of pgdyno's own: `{_EXAMPLE}`",
+            "the endpoint replicas of a given server needs their connection strings",
+            detail="pgdyno starts standbys of its own servers only",
+            hint="for example --endpoint replicas='host=db2,db3 user=bench'; in a study file: replicas of [server]",
+        )
+    if study.load_hosts:
+        raise SpecError(
+            "load hosts do not read from replicas",
+            detail="the clients of one are not divided among servers",
+            hint="leave out the endpoint replicas, or load hosts",
         )
 
 
 def _find_refusals(
     study: Study, reading: Sequence[tuple[PlannedWorkload, PlannedPart]]
 ) -> Iterator[tuple[str, str, str]]:
-    if not study.server.standbys:
+    if not study.server.readers:
         yield (
             "the endpoint replicas needs standbys",
             "this study has none",

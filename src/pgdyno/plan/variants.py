@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -16,7 +16,7 @@ from pgdyno.plan.loading import DESIGN_REASON, is_loading
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.spec.initdb import INITDB_KEYS, combine_choices, with_choices
-from pgdyno.spec.pooler import find_sharing
+from pgdyno.spec.pooler import REPLICAS, find_sharing
 from pgdyno.spec.study import DataSpec, Study, WorkloadSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, fold_name, make_variant, show_value
@@ -192,21 +192,27 @@ def with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> di
 
 def most_clients(study: Study) -> int:
     """Return the most clients that the loads of a study have at once: side by side, all variants', the reference's twice."""
-    return _count_most(study, frozenset())
+    return _count_most(study, lambda _: True)
 
 
 def most_connections(study: Study) -> int:
-    """Return the most server connections that the clients of a study hold at once, beside those of poolers that share theirs."""
-    return _count_most(study, find_sharing(study.poolers))
+    """Return the most connections that the clients of a study hold at once to the server itself, beside those of poolers that share theirs."""
+    left_out = {REPLICAS, *find_sharing(study.poolers)}
+    return _count_most(study, lambda endpoint: endpoint not in left_out)
 
 
-def _count_most(study: Study, left_out: frozenset[str]) -> int:
-    """Count the clients that a study has at once, without those of some endpoints."""
+def most_on_each_replica(study: Study) -> int:
+    """Return the most connections that the clients of a study hold at once to one of its server's replicas."""
+    return -(-_count_most(study, lambda endpoint: endpoint == REPLICAS) // max(1, len(study.server.readers)))
+
+
+def _count_most(study: Study, counts: Callable[[str | None], bool]) -> int:
+    """Count the clients that a study has at once, of the endpoints that count; None is a load's default."""
 
     def count(workload: WorkloadSpec, spec: VariantSpec) -> int:
         if workload.parts:
-            return sum(part.clients for part in workload.parts if part.endpoint not in left_out)
-        return 0 if (spec.endpoint or workload.endpoint) in left_out else spec.clients or workload.clients or 1
+            return sum(part.clients for part in workload.parts if counts(part.endpoint))
+        return (spec.clients or workload.clients or 1) if counts(spec.endpoint or workload.endpoint) else 0
 
     specs = [spec for spec, _ in list_specs(study)] if study.is_comparison else [VariantSpec()]
     loads = [max(count(workload, spec) for workload in study.workload) for spec in specs]

@@ -114,7 +114,7 @@ def _count_standbys(host: HostSpec, around: Surroundings, record: StudyRecord | 
 
 
 def _count_measured(record: StudyRecord | None) -> int:
-    return 0 if record is None else record.study.server.standbys
+    return 0 if record is None else len(record.study.server.readers)
 
 
 def _find_standby(host: HostSpec, around: Surroundings) -> HostSpec:

@@ -15,6 +15,7 @@ from pgdyno.facts.gucs import show_mode
 from pgdyno.facts.views import find_reset_with
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.plan.types import PlannedWorkload
 from pgdyno.record.described_settings import SettingsSaid
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.machine.disk_facts import DiskFacts
@@ -32,7 +33,8 @@ FORMAT_VERSION = 7
 """1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. 4: given servers whose machine was watched
 by ssh, with samples on its own clock. 5: loads of several pgbenches, from load hosts or in parts. 6: loads that take turns on one
 server. 7: what earlier pgdynos would run in another way or refuse to read: numbers of load hosts as variants, parts on a given
-server, load hosts beside standbys or poolers of pgdyno's own, parts on load hosts. All can be read: new fields have defaults."""
+server, load hosts beside standbys or poolers of pgdyno's own, parts on load hosts, replicas of a given server. All can be read: new
+fields have defaults."""
 TURNS_FORMAT = 6
 """Of records of loads that take turns on one server."""
 DIVIDED_FORMAT = 5
@@ -55,6 +57,7 @@ def choose_format(study: Study, plan: Plan, otherwise: int) -> int:
     """
     is_given = study.server.kind is ServerKind.GIVEN
     has_new_topology = bool(study.load_hosts) and not is_given and bool(study.server.standbys or study.poolers)
+    has_new_topology = has_new_topology or bool(study.server.replicas)
     is_apart = is_given or bool(study.load_hosts)
     has_new_load = any(load.load_hosts is not None or (is_apart and load.parts) for load in plan.loads)
     if has_new_topology or has_new_load:
@@ -385,6 +388,8 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """True if the study ran to its end, with questions open if its time budget was used up; None in older records."""
     given: GivenServer | None = None
     """What was seen of a server of the user's before the first trial; None for servers of pgdyno's own."""
+    replicas: tuple[GivenServer, ...] = ()
+    """What was seen of each replica of a server of the user's before the first trial, in the study's order."""
     is_busy_allowed: bool = False
     """Whether the user said to load a server of theirs that others use."""
     are_writes_allowed: bool = False
@@ -406,6 +411,13 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Return the longest round trip of these load hosts in seconds, of all if none of these is known; None without load hosts."""
         named = [one for one in self.load_hosts if one.name in hosts] or self.load_hosts
         return max((one.round_trip_s for one in named), default=None)
+
+    def list_given(self, load: PlannedWorkload) -> tuple[GivenServer, ...]:
+        """Return what was seen of the servers of the user's that a load's clients connect to; nothing of pgdyno's own."""
+        if self.given is None:
+            return ()
+        primary = (self.given,) if any(one != REPLICAS for one in load.endpoints) else ()
+        return (*primary, *(self.replicas if REPLICAS in load.endpoints else ()))
 
     def find_place(self, variants: tuple[str, ...]) -> int:
         """Return the number of the place of a trial's variant in `places`; 0 if all lie in one."""

@@ -38,6 +38,7 @@ from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
 from pgdyno.run.given.own_databases import HINT_DISK_FULL, OwnDatabase
 from pgdyno.run.given.poolers import HINT_SILENT, check_way, try_databases, try_pooler
+from pgdyno.run.given.replicas import Replicas
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import build_init_argv, make_init_run
 from pgdyno.run.load.generator import InitOutcome
@@ -122,6 +123,8 @@ class GivenServerUnderTest:
         self._slots: dict[int, GivenServerUnderTest] = {}
         self._machine = machine
         self._watched: WatchedMachine | None = None
+        self.replicas = Replicas()
+        """Its standbys that loads may read from, which are somebody else's, too."""
         self.switch: ServerSettings | None = None
         """What changes settings of the whole server; None where nothing of it may be changed."""
 
@@ -164,13 +167,18 @@ class GivenServerUnderTest:
 
     @property
     def readers(self) -> tuple[LoadServer, ...]:
-        """None: its standbys are not pgdyno's."""
-        return ()
+        """Its replicas, if the study reads from them."""
+        return self.replicas.list_readers(self.address.dbname, {**self._settings, **self._lifted})
 
     @property
     def standby_processes(self) -> tuple[FollowedProcess, ...]:
         """None: its standbys are not pgdyno's."""
         return ()
+
+    @property
+    def shows_standbys(self) -> bool:
+        """Whether the role sees how far the replicas lag that the study reads from."""
+        return any(self.replicas) and self.replicas.lag_gap is None
 
     @property
     def block_device(self) -> None:
@@ -187,7 +195,8 @@ class GivenServerUnderTest:
         """What cannot be observed in any trial."""
         unseen = UNSEEN_GAPS if self._machine is None else (UNREAD_LOG,)
         # The sampler would leave its prepared statements to others.
-        return (*unseen, *([_NOT_SAMPLED] if self._lock is None else []))
+        lag_gap = self.replicas.lag_gap
+        return (*unseen, *([_NOT_SAMPLED] if self._lock is None else []), *([] if lag_gap is None else [lag_gap]))
 
     @property
     def seeks_statements(self) -> bool:
@@ -226,11 +235,11 @@ class GivenServerUnderTest:
             raise
         return dataset
 
-    def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:  # noqa: ARG002 - nothing is known
-        """Make a new copy of the loaded database. Return the seconds that it took.
+    def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:
+        """Make a new copy of the loaded database, and wait until replicas have it, too. Return the seconds that it took.
 
         Raises:
-            StepFailedError: The server does not answer, or refuses.
+            StepFailedError: The server does not answer, or refuses, or a replica does not replay what was written.
         """
         self._await_return(None, waits_for_answer=False)
         self._check_bounds()
@@ -238,6 +247,7 @@ class GivenServerUnderTest:
             self._lock.check()
         began_s = monotonic_s()
         self._copy = copy_database(self._aside, self._whole, study=self._study)
+        self._await_replicas(on_activity, size_bytes=self._whole.size_bytes)
         self._check_bounds()
         return monotonic_s() - began_s
 
@@ -285,12 +295,14 @@ class GivenServerUnderTest:
             self.switch.apply(settings)
             self._settings = self.switch.common(settings)
         started_at = self._read_start()
+        self.replicas.note_starts()
         self._watched = None if self._machine is None else self._machine.watch(started_at)
         try:
             yield
         except PgdynoError as exc:
             # A restart explains every other failure.
             self._check_start(started_at, cause=exc)
+            self.replicas.check(cause=exc)
             _tell_full_disk(exc)
             if pooler is not None:
                 check_way(pooler, self.find_way(pooler.name), cause=exc)
@@ -298,6 +310,7 @@ class GivenServerUnderTest:
         finally:
             self._endpoint = None
         self._check_start(started_at)
+        self.replicas.check()
 
     def close(self) -> None:
         """Drop the copy, also one that Ctrl-C cut short; the loaded database is kept for the next study."""
@@ -374,12 +387,17 @@ class GivenServerUnderTest:
         return next((excess for one in self._bounds if (excess := one.find_excess()) is not None), None)
 
     def find_stall(self, session: sql.Connection) -> PgdynoError | None:  # noqa: ARG002 - of the protocol
-        """Return the error of a pooler that does not answer; whether commits wait for standbys is not pgdyno's to judge."""
-        return None if self.pooler is None else find_silence(self.pooler.name, self.pooler.console, hint=HINT_SILENT)
+        """Return the error of a pooler or replica that does not answer; whether commits wait for standbys is not pgdyno's to judge."""
+        pooler = self.pooler
+        silence = None if pooler is None else find_silence(pooler.name, pooler.console, hint=HINT_SILENT)
+        return silence or self.replicas.find_silence()
 
     def log_tail(self) -> str:
         """Return nothing: its log is not seen."""
         return ""
+
+    def _await_replicas(self, on_activity: Callable[[str], None], *, size_bytes: int = 0) -> None:
+        self.replicas.await_replay(self._aside, self.address.dbname, size_bytes=size_bytes, on_activity=on_activity)
 
     def _check_bounds(self) -> None:
         for one in self._bounds:

@@ -66,7 +66,7 @@ def _share_clients(server: ServerUnderTest, part: PlannedPart) -> Iterator[tuple
         return
     shares = share_clients(part.clients, len(server.readers))
     for reader, clients in zip(server.readers, shares, strict=False):
-        yield reader.name, reader.address, clients
+        yield reader.name, reader.load_address, clients
 
 
 def warm_readers(server: ServerUnderTest, loaded: Sequence[LoadServer]) -> None:

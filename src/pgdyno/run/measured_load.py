@@ -12,6 +12,7 @@ import msgspec
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress
+from pgdyno.record.samples.pings import PING
 from pgdyno.record.samples.pooler import POOLER
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
@@ -68,7 +69,7 @@ def measure_load(
     stream = start_log(stage, trial, seen, folder=folder)
     with contextlib.closing(stream):
         run = make_measured_run(stage, trial, seen, stream, duration_s=trial.duration_s)
-        unseen = stage.server.unseen
+        unseen = (*stage.server.unseen, *find_unpinged(stage, trial))
         hosts = stage.plan.find_load(trial).count_hosts(len(stage.load_links))
         samplers = Samplers(
             directory=folder,
@@ -77,7 +78,7 @@ def measure_load(
             left_out=frozenset(gap.source for gap in unseen),
             # Between a server of pgdyno's own and its load there is no network, and one machine has both.
             is_elsewhere=stage.server.pid is None,
-            watches_standbys=bool(stage.server.standby_processes),
+            watches_standbys=stage.server.shows_standbys,
             watched=stage.server.watched,
             # One without a client has no pgbench to look at.
             load_links=dict(itertools.islice(stage.load_links.items(), hosts)),
@@ -235,12 +236,19 @@ class _Observers:
         return self._seen.switchback is not None and self._seen.switchback.review_if_due()
 
 
+def find_unpinged(stage: TrialStage, trial: PlannedTrial) -> tuple[Gap, ...]:
+    """Return the gap of pings where the load's clients take ways to several given servers, of which one cannot stand for all."""
+    if stage.server.pid is not None or len(stage.servers_of(trial)) == 1:
+        return ()
+    return (Gap(source=PING, reason="the load's clients connect to several servers, over ways of their own"),)
+
+
 def _load_run(
     stage: TrialStage, workload: PlannedWorkload, trial: PlannedTrial, *, duration_s: float, reports_statements: bool
 ) -> LoadRun:
     return LoadRun(
         # Of a load in several parts, each has its own.
-        address=stage.servers_of(trial)[0].address if workload.endpoint == REPLICAS else stage.server.load_address,
+        address=stage.servers_of(trial)[0].load_address if workload.endpoint == REPLICAS else stage.server.load_address,
         scripts=tuple((str(stage.scripts.get(name, name)), weight) for name, weight in workload.scripts),
         mode=workload.mode,
         clients=workload.clients,

@@ -151,11 +151,12 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
             is_reused=True,
         )
 
-    def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:  # noqa: ARG002 - nothing is known
-        """Leave the data as they are, once the server answers."""
+    def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:
+        """Leave the data as they are, once the server answers and its replicas have replayed what is there."""
         self._await_return(None, waits_for_answer=False)
         if self._lock is not None:
             self._lock.check()
+        self._await_replicas(on_activity)
         return 0.0
 
     def close(self) -> None:

@@ -139,6 +139,11 @@ class OwnServer:
         return self._standbys.processes
 
     @property
+    def shows_standbys(self) -> bool:
+        """Whether it has any."""
+        return bool(self._standbys)
+
+    @property
     def readers(self) -> tuple[LoadServer, ...]:
         """Its standbys, from which a load may read, while they run."""
         return self._standbys.readers

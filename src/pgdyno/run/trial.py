@@ -141,7 +141,8 @@ def _measure(
     with server.running(stage.settings, log_path=folder / SERVER_LOG, pooler=stage.pooler_of(trial)):
         on_activity("preparing caches")
         server.prepare_cache(stage.cache_of(trial))
-        if stage.cache_of(trial) is CacheState.WARM:
+        # A database of the user's begins with the caches as they are.
+        if stage.cache_of(trial) is CacheState.WARM and stage.study.data.database is None:
             warm_readers(server, stage.servers_of(trial))
         stage = divide_load(stage, trial)
         loaded = stage.servers_of(trial)

@@ -37,6 +37,8 @@ class LoadServer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     address: Address
     """Where its loaded database is reached."""
+    load_address: Address
+    """Where the load reaches it without a pooler, with what only its own sessions ask for."""
     pid: int | None
     """The postmaster's process id; None if its machine is not this one."""
 
@@ -114,8 +116,13 @@ class ServerUnderTest(Protocol):
         ...
 
     @property
+    def shows_standbys(self) -> bool:
+        """Whether it tells how far its standbys lag, while it runs."""
+        ...
+
+    @property
     def readers(self) -> tuple[LoadServer, ...]:
-        """The standbys that pgdyno runs beside it, from which a load may read, while it runs."""
+        """Its standbys from which a load may read, while it runs."""
         ...
 
     @property
@@ -227,7 +234,8 @@ def list_load_servers(server: ServerUnderTest, load: PlannedWorkload) -> tuple[L
     """List the servers that a load's clients connect to, directly or through a pooler."""
     found: list[LoadServer] = []
     if any(endpoint != REPLICAS for endpoint in load.endpoints):
-        found.append(LoadServer(name=PRIMARY, address=server.address, pid=server.pid))
+        direct = server.direct_address
+        found.append(LoadServer(name=PRIMARY, address=server.address, load_address=direct, pid=server.pid))
     if REPLICAS in load.endpoints:
         found += server.readers
     return tuple(found)

@@ -63,6 +63,11 @@ def name_standbys(count: int) -> tuple[str, ...]:
     return tuple(f"standby{number}" for number in range(1, count + 1))
 
 
+def name_replicas(count: int) -> tuple[str, ...]:
+    """Return what this number of replicas of a given server are called."""
+    return tuple(f"replica{number}" for number in range(1, count + 1))
+
+
 class ServerKind(enum.Enum):
     """Source of PostgreSQL's programs, of which pgdyno makes a cluster of its own; or a server that is there."""
 
@@ -113,6 +118,8 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             load asks for.
         standbys: Number of standbys on this machine that stream from the server, each a copy of its data, named `standby1` and so
             on.
+        replicas: Connection strings of replicas of a given server, which stream its WAL already, without passwords; several hosts in one
+            are a replica each. The endpoint `replicas` reads from them.
         apply: Command line that puts settings of a given server in force, and gets them on its standard input. A relative path
             starts at the study file's folder. Absent: sessions and ALTER SYSTEM do it.
     """
@@ -125,25 +132,22 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
     address: str | None = None
     settings: dict[str, SettingValue] = {}
     standbys: int = 0
+    replicas: tuple[str, ...] = ()
     apply: str | None = None
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """The names of the servers that the endpoint `replicas` reads from."""
+        return name_replicas(len(self.replicas)) or name_standbys(self.standbys)
 
     def __post_init__(self) -> None:
         """Refuse contradictory combinations."""
-        if self.apply is not None and self.kind is not ServerKind.GIVEN:
-            raise ValueError('apply goes with kind = "given"')
+        self._check_of_given()
         if self.kind is ServerKind.LOCAL and self.version is None and self.bindir is None:
             raise ValueError('kind = "local" needs version or bindir')
         if self.kind is not ServerKind.LOCAL and (self.bindir is not None or self.version is not None):
             raise ValueError('version and bindir go with kind = "local"')
-        if (self.kind is ServerKind.GIVEN) != (self.dsn is not None):
-            raise ValueError('dsn goes with kind = "given", and is needed there')
-        if self.kind is ServerKind.GIVEN and self.port is not None:
-            raise ValueError("a given server has its own port")
         check_range("standbys", self.standbys, 0, MOST_STANDBYS)
-        if self.kind is ServerKind.GIVEN and self.standbys:
-            raise ValueError(
-                "standbys are for pgdyno's own servers: those of a given server are there already, or are not"
-            )
         if self.version is not None and self.bindir is not None:
             raise ValueError("version and bindir name the same thing: give one")
         for name, value in self.settings.items():
@@ -151,6 +155,21 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             check_finite(f"settings {name}", value)
         if self.port is not None and not 1024 <= self.port <= 65535:
             raise ValueError(f"port {self.port} is not within 1024 to 65535")
+
+    def _check_of_given(self) -> None:
+        is_given = self.kind is ServerKind.GIVEN
+        for key in ("apply", "replicas"):
+            if getattr(self, key) and not is_given:
+                raise ValueError(f'{key} goes with kind = "given"')
+        check_range("replicas", len(self.replicas), 0, MOST_STANDBYS)
+        if is_given != (self.dsn is not None):
+            raise ValueError('dsn goes with kind = "given", and is needed there')
+        if is_given and self.port is not None:
+            raise ValueError("a given server has its own port")
+        if is_given and self.standbys:
+            raise ValueError(
+                "standbys are for pgdyno's own servers: a given server's are named with replicas, and read from"
+            )
 
 
 class DataSpec(InitdbTable, frozen=True, kw_only=True):
@@ -418,14 +437,15 @@ class Study(StudyTable, frozen=True, kw_only=True):
         for name in self.poolers:
             check_pooler_name(name)
         known = (PRIMARY, REPLICAS, *self.poolers)
-        for name in self._list_endpoints():
+        for name in self.endpoints:
             if name not in known:
                 raise ValueError(
                     f"endpoint {name!r} is none of {', '.join(known)}: a pooler has a table [poolers.{name}]"
                 )
 
-    def _list_endpoints(self) -> list[str]:
-        """List the endpoints that workloads, parts, variants and levels name."""
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints that workloads, parts, variants and levels name."""
         levels = [str(level) for axis in self.sweep if axis.name == "endpoint" for level in axis.levels]
         asked = [*(one.endpoint for one in self.workload), *(one.endpoint for one in self.variant)]
         asked += [part.endpoint for one in self.workload for part in one.parts]
@@ -443,7 +463,7 @@ class Study(StudyTable, frozen=True, kw_only=True):
             raise ValueError(f"the workload {LOADING} loads data from this machine: leave out load hosts")
 
     def _check_own_loads(self) -> None:
-        if REPLICAS in self._list_endpoints():
+        if REPLICAS in self.endpoints:
             raise ValueError(
                 "load hosts do not reach standbys of pgdyno's own: leave out the endpoint replicas, or load hosts"
             )

@@ -90,7 +90,7 @@ def _cpu_context(signs: Signs) -> Iterator[str]:
     others = signs.others_ratio
     if others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         yield f"programs that are no part of the study used {format_share(others)} of the CPUs"
-    if REPLICAS in signs.load.endpoints:
+    if REPLICAS in signs.load.endpoints and signs.standbys is not None and signs.standbys.cpus:
         yield "the server and its standbys share these CPUs: standbys on machines of their own would have others"
     if signs.saturated_generator is not None:
         yield f"but {signs.saturated_generator}"

@@ -48,7 +48,7 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         standbys=trial.standbys,
         pooler=trial.pooler,
         may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
-        round_trip_ms=_find_round_trip_ms(record, trial),
+        round_trip_ms=_find_round_trip_ms(record, load, trial),
         generators=trial.generators,
         waits_for_flushes=waits_for_flushes(trial.record),
         has_wal_apart=_has_wal_apart(record),
@@ -76,10 +76,10 @@ def _list_devices(record: StudyRecord, top: str) -> set[str] | None:
     return found
 
 
-def _find_round_trip_ms(record: StudyRecord, trial: TrialAnalysis) -> float | None:
+def _find_round_trip_ms(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> float | None:
     if (round_trip_s := record.find_round_trip_s({one.host for one in trial.generators})) is not None:
         return round_trip_s * 1000.0
-    return None if record.given is None else record.given.round_trip.median_s * 1000.0
+    return max((one.round_trip.median_s * 1000.0 for one in record.list_given(load)), default=None)
 
 
 def _find_scale(record: StudyRecord, trial: TrialAnalysis) -> int:

@@ -19,6 +19,7 @@ from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.memory_fit import MemoryFit, classify_fit
 from pgdyno.spec.initdb import INITDB_KEYS
+from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import BUILTIN_SCRIPTS, RestorePolicy
 from pgdyno.units import PAGE_BYTES, format_bytes
 
@@ -85,7 +86,8 @@ def _describe_endpoint(side: Side) -> str:
     pool = "" if pooler is None else f"pool in {pooler.mode.value} mode{size}"
     if side.load.parts:
         return ", ".join((*(part.words for part in side.load.parts), *filter(None, [pool])))
-    return pool or side.load.endpoint
+    count = len(side.record.replicas) if side.load.endpoint == REPLICAS else 0
+    return pool or (f"{count} replicas of a given server" if count else side.load.endpoint)
 
 
 def data(first: Side, other: Side) -> Iterator[RecordDifference]:

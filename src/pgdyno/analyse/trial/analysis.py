@@ -98,7 +98,7 @@ def analyse_trial(
         waiting=() if is_mixed else list_waiting_sessions(data),
         network=network,
         pooler=pooler,
-        standbys=measure_standbys(data, count=record.study.server.standbys),
+        standbys=measure_standbys(data, count=len(record.study.server.readers), is_given=record.given is not None),
         disk=disk,
         health=assess_health(record, data, shares=figures.shares, throughput=throughput, disk=disk),
         episodes=course.episodes,
@@ -212,7 +212,7 @@ def _measure_network(
         data,
         workload,
         latency_ms=latency_ms,
-        is_local=record.given is not None and record.given.is_local,
+        is_local=record.given is not None and all(one.is_local for one in record.list_given(workload)),
         earlier_ms=None if earlier_s is None else earlier_s * 1000.0,
     )
 

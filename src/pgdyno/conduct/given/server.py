@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.given.refusal import tell_or_refuse
+from pgdyno.conduct.given.replicas import reach_replicas
 from pgdyno.conduct.load.hosts import (
     ReadyLoad,
     check_pooler_ways,
@@ -18,9 +20,8 @@ from pgdyno.conduct.load.hosts import (
 )
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import HostError, SpecError
-from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obstacles
+from pgdyno.errors import SpecError
+from pgdyno.explain.preflight.given import LeftSettings, find_given_obstacles
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
 from pgdyno.plan.scaling import plan_scaling, with_scaling
@@ -82,6 +83,8 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
     load: ReadyLoad | None
     """Load hosts, from which the trials' loads come; None if they come from this machine."""
     shared_buffers_bytes: int
+    replicas: tuple[GivenServer, ...] = ()
+    """What was seen of each replica that the study reads from, in its order."""
 
     @property
     def machine(self) -> Machine:
@@ -94,9 +97,15 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
             withheld_settings=self.under_test.find_withheld(),
             live_obstacle=_POOLED if self.seen.has_pooled_transactions else None,
             shared_buffers_bytes=self.shared_buffers_bytes,
-            free_connections=self.seen.connections_for_clients,
+            free_connections=self._find_free_connections(),
             has_pooled_sessions=self.seen.pooler is not None and not self.seen.has_pooled_transactions,
         )
+
+    def _find_free_connections(self) -> int | None:
+        """Return how many more clients may connect to all servers that a load may choose from; None where that is not known."""
+        on_replicas = [one.free_connections for one in self.replicas if one.free_connections is not None]
+        known = [self.seen.connections_for_clients, min(on_replicas, default=None)]
+        return min((one for one in known if one is not None), default=None)
 
 
 @contextmanager
@@ -128,6 +137,7 @@ def ready_server(dsn: str, *, study: Study, allowed: Allowed, ui: Ui) -> Iterato
                 makes_database=data.database is None,
                 may_write=may_write,
                 is_live=study.experiment.design is DesignKind.LIVE,
+                named_replicas=len(study.server.replicas),
                 activity=None if study.load_hosts else activity,
             )
             load_host = read_host_facts(Path.cwd())
@@ -135,14 +145,9 @@ def ready_server(dsn: str, *, study: Study, allowed: Allowed, ui: Ui) -> Iterato
             ui.end_step(
                 f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}{describe_watched(machine, None if study.load_hosts else load_host)}"
             )
-            refused = _find_refused(found, is_busy_allowed=allowed.is_busy)
-            for finding in found:
-                # What refuses the study is printed once, as its error.
-                if finding.severity is not Severity.NOTE and finding is not refused:
-                    ui.show_finding(finding)
+            tell_or_refuse(found, is_busy_allowed=allowed.is_busy, ui=ui)
             if data.init is not None and seen.is_superuser:
                 ui.say(f"{seen.role} is a superuser: {Path(data.init).name} may change anything in this server")
-            _refuse(refused)
             if data.database is not None:
                 clients = 0 if seen.has_pooled_transactions else most_connections(study)
                 check_named(address, data.database, clients=clients)
@@ -183,7 +188,9 @@ def ready_server(dsn: str, *, study: Study, allowed: Allowed, ui: Ui) -> Iterato
                 local = ready.generator
                 check_pooler_ways(ready.load, ways, server=address, local=local, user=local.user, ui=ui)
             ready.under_test.poolers = ways
-            yield ready
+            replicas = stack.enter_context(reach_replicas(study, seen, address, is_busy_allowed=allowed.is_busy, ui=ui))
+            ready.under_test.replicas = replicas
+            yield msgspec.structs.replace(ready, replicas=tuple(one.seen for one in replicas))
 
 
 def _read_writes(data: DataSpec, allowed: Allowed) -> bool:
@@ -233,24 +240,6 @@ def with_given_sweep(study: Study, ready: ReadyServer) -> Study:
     machine = ready.machine
     study = with_scaling(study, plan_study(study, machine), machine)
     return study if study.scaling is None else split_minutes(study, machine, _SWEEP_BUDGET)
-
-
-def _find_refused(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> Finding | None:
-    critical = (finding for finding in found if finding.severity is Severity.CRITICAL)
-    in_use = (finding for finding in found if finding.rule in IN_USE and not is_busy_allowed)
-    return next(critical, None) or next(in_use, None)
-
-
-def _refuse(finding: Finding | None) -> None:
-    if finding is None:
-        return
-    if finding.severity is Severity.CRITICAL:
-        raise HostError(finding.claim.rstrip("."), detail=finding.evidence, hint=finding.advice)
-    raise HostError(
-        finding.claim.rstrip("."),
-        detail=f"{finding.evidence}. {finding.why}",
-        hint=f"{finding.advice} `--allow busy` loads it all the same.",
-    )
 
 
 def _make_ready(

@@ -16,6 +16,7 @@ from pgdyno.run.change.given.settings import HeldSettings, changing_settings
 from pgdyno.run.change.given.target import GivenSwitch
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.postgres.address import Address
+from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
 
@@ -51,6 +52,11 @@ def find_switch(
         names = tuple(name for name in names if name in withheld)
     if experiment is None or not names:
         return None
+    if REPLICAS in study.endpoints:
+        raise SpecError(
+            f"{', '.join(names)} would change at the primary only, and loads read from its replicas",
+            hint="compare what sessions may choose, or without the endpoint replicas",
+        )
     return GivenSwitch(
         address=address,
         server=seen.address,

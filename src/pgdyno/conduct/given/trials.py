@@ -50,6 +50,7 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
         ready.generator,
         data=planned.study.data,
         workloads=planned.plan.script_loads,
+        replicas=ready.under_test.replicas,
         on_activity=ui.show_activity,
     )
     end_script_check(remarks, ui)
@@ -64,11 +65,12 @@ def _check_scripts_on_data(
         SpecError: One fails.
     """
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
-    ready.under_test.reset()
+    ready.under_test.reset(ui.show_activity)
     remarks = check_scripts_on_data(
         ready.under_test.load_address,
         ready.generator,
         workloads=stage.plan.script_loads,
+        readers=ready.under_test.readers,
         read_only=ready.under_test.address if is_read_only else None,
         is_busy_allowed=is_busy_allowed,
         on_activity=ui.show_activity,

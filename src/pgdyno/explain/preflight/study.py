@@ -8,13 +8,13 @@ import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import FAR, find_given_obstacles
+from pgdyno.explain.preflight.given import FAR, find_given_obstacles, find_replica_obstacles
 from pgdyno.explain.preflight.own_servers import find_servers_without_huge_pages, look_at_trials
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.shared_memory import HUGE_PAGES
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
-from pgdyno.plan.variants import most_connections
+from pgdyno.plan.variants import most_connections, most_on_each_replica
 from pgdyno.record.machine.disk_facts import UNKNOWN_DISK
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import LOST_COUNTERS, StudyRecord
@@ -61,13 +61,19 @@ def _find_of_given(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
     if record.given is None:
         return ()
     has_own = record.study.data.database is None
-    found = find_given_obstacles(
-        record.given,
-        clients=most_connections(record.study),
-        has_password=False,
-        makes_database=has_own,
-        may_write=has_own or record.are_writes_allowed,
-    )
+    found = [
+        *find_given_obstacles(
+            record.given,
+            clients=most_connections(record.study),
+            has_password=False,
+            makes_database=has_own,
+            may_write=has_own or record.are_writes_allowed,
+            named_replicas=len(record.replicas),
+        )
+    ]
+    on_each = most_on_each_replica(record.study)
+    for name, replica in zip(record.study.server.readers, record.replicas, strict=False):
+        found += find_replica_obstacles(replica, record.given, name=name, clients=on_each)
     networks = [workload.network for workload in analysis.workloads if workload.network is not None]
     # What was measured beside the load says more.
     is_measured = any(network.ratio.value is not None for network in networks)

@@ -37,12 +37,12 @@ from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
-from pgdyno.plan.replicas import refuse_given_replicas
+from pgdyno.plan.replicas import check_given_replicas
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts, match_known
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord, choose_format
-from pgdyno.run.given.conninfo import has_password, hide_secrets
+from pgdyno.run.given.conninfo import has_password, hide_secrets, split_hosts
 from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.hosts import make_named_hosts
 from pgdyno.spec.init_file import hash_init_file
@@ -65,6 +65,7 @@ def compose_given(
     is_quick: bool,
     server_host: str | None,
     load_hosts: Sequence[str],
+    replicas: Sequence[str],
     folder: Path,
 ) -> Study:
     """Compose the study of a given server that a command line asks for.
@@ -78,6 +79,7 @@ def compose_given(
         is_quick: Whether one workload and short trials are enough.
         server_host: The server's machine as for ssh; None: it is not watched.
         load_hosts: The machines that the load comes from as for ssh; none: it comes from this one.
+        replicas: Connection strings of its replicas, which the endpoint `replicas` reads from.
         folder: Where script files are looked up.
 
     Raises:
@@ -87,7 +89,7 @@ def compose_given(
         workloads=workloads or ([BUILTIN_SCRIPTS[0]] if is_quick else []),
         load=load,
         tables={
-            "server": {"kind": "given", "dsn": dsn},
+            "server": {"kind": "given", "dsn": dsn, "replicas": list(replicas)},
             "data": data,
             "trials": {**(_QUICK_TRIALS if is_quick else _TRIALS), **trials},
             "experiment": {},
@@ -107,6 +109,7 @@ def put_on_given(
     server_host: str | None = None,
     load_hosts: Sequence[str] = (),
     apply_with: str | None = None,
+    replicas: Sequence[str] = (),
 ) -> Study:
     """Turn a study of a server of pgdyno's own into one of a given server.
 
@@ -116,15 +119,21 @@ def put_on_given(
         server_host: The server's machine as for ssh; None: it is not watched.
         load_hosts: The machines that the load comes from as for ssh; none: it comes from this one.
         apply_with: The command line that puts settings in force; None: sessions and ALTER SYSTEM do it.
+        replicas: Connection strings of its replicas, which the endpoint `replicas` reads from.
 
     Raises:
-        SpecError: The study names a server, its load would read from standbys, or there is no such command.
+        SpecError: The study names a server, or there is no such command.
     """
     if asked.server.kind is not ServerKind.EMBEDDED:
         raise SpecError("--dsn already determines the server: leave out server")
-    refuse_given_replicas(asked)
     command = None if apply_with is None else resolve_command(apply_with, Path.cwd(), APPLY_USE)
-    server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings, apply=command)
+    server = ServerSpec(
+        kind=ServerKind.GIVEN,
+        dsn=hide_secrets(dsn),
+        settings=asked.server.settings,
+        replicas=tuple(replicas),
+        apply=command,
+    )
     return msgspec.structs.replace(asked, server=server, hosts=make_named_hosts(server_host, load_hosts))
 
 
@@ -138,6 +147,12 @@ def _with_defaults(study: Study) -> Study:
         for each in study.workload
     )
     return msgspec.structs.replace(study, data=data, workload=workloads)
+
+
+def _with_each_replica(study: Study) -> Study:
+    """Return a study that names each replica by itself, so that its number is known."""
+    each = tuple(one for dsn in study.server.replicas for one in split_hosts(dsn))
+    return msgspec.structs.replace(study, server=msgspec.structs.replace(study.server, replicas=each))
 
 
 def bench_given(
@@ -165,7 +180,8 @@ def bench_given(
         check_loading(asked, ())
     check_new(place)
     _refuse_questions(asked)
-    strings = [asked.server.dsn, *(pooler.dsn for pooler in asked.poolers.values())]
+    check_given_replicas(asked)
+    strings = [asked.server.dsn, *asked.server.replicas, *(pooler.dsn for pooler in asked.poolers.values())]
     if any(has_password(string) for string in strings if string is not None):
         raise SpecError(
             "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
@@ -174,7 +190,7 @@ def bench_given(
         # What is wrong with it shows before the server is asked anything.
         hash_init_file(Path(asked.data.init))
     ui = LoggedUi(ui)
-    asked = _with_defaults(asked)
+    asked = _with_defaults(_with_each_replica(asked))
     with ready_server(dsn, study=asked, allowed=allowed, ui=ui) as ready:
         planned = plan_given(with_given_sweep(asked, ready) if sweeps_clients else asked, ready)
         _ask(planned.study, planned.plan.experiment, ready, ui)
@@ -203,6 +219,7 @@ def begin_given_record(
             host=ready.host,
             server_host=ready.server_host,
             given=ready.seen,
+            replicas=ready.replicas,
             is_busy_allowed=allowed.is_busy,
             are_writes_allowed=allowed.writes is not None,
             allowed_data_bytes=allowed.most_data_bytes,
@@ -281,6 +298,12 @@ def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:
             "the server runs on another machine or kernel now",
             detail=f"then {_identify_machine(record.host)}\nnow  {_identify_machine(ready.host)}",
             hint="trials of two machines do not belong in one estimate: begin a new study",
+        )
+    if [_identify(one) for one in record.replicas] != [_identify(one) for one in ready.replicas]:
+        raise HostError(
+            "another replica is there now, or one has another version",
+            detail=f"then {', '.join(map(_show, record.replicas))}, now {', '.join(map(_show, ready.replicas))}",
+            hint="trials of two servers do not belong in one estimate: begin a new study",
         )
     check_same_load(record.load_hosts, () if ready.load is None else ready.load.hosts)
     # Of load hosts, it is the one with the fewest CPUs.

@@ -10,11 +10,13 @@ from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import PartFigures, WorkloadAnalysis
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.plan.variants import list_specs
+from pgdyno.record.types import why_missing
 from pgdyno.report.document import Block, Prose, Section
 from pgdyno.report.format import format_bytes, format_number, format_percent, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
+from pgdyno.report.sections.conditions.given_server import given_table
 from pgdyno.report.table import Cell, Column, Table, columns, number, text
 from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import name_standbys
@@ -29,25 +31,39 @@ _WAITS_REMARK = (
     "Shares of the load's sessions, at the moments of the same samples. CPU: they ran, or were ready to. They are of few looks:"
     " trials of one variant each (design paired) show where the time goes with intervals."
 )
+_ON_ONE_MACHINE = "All servers share this machine's CPUs: CPU time spent on reading is not available to the primary."
+_ELSEWHERE = (
+    "Where they and the primary run is not seen: what differs between them may be the machine, the network, or settings, of which the"
+    " report has the primary's. Each trial began when they had replayed what the primary had written."
+)
+_LAGS = "pg_stat_replication"
 _WAITS = (Resource.STANDBY, Resource.WAL_FLUSH, Resource.LOCK, Resource.CPU, Resource.CLIENT)
 
 
 def build_standbys(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on the standbys; nothing where the study has none."""
-    count = report.record.study.server.standbys
-    if not count:
+    """Yield the section on the standbys, or on the replicas of a given server; nothing where the study has none."""
+    server = report.record.study.server
+    if not server.readers:
         return
-    blocks: list[Block] = [Prose(words=_describe(report, count), level=Level.HEADLINE)]
-    blocks += _describe_reading(report, count)
+    count = server.standbys
+    blocks: list[Block] = [Prose(words=_describe(report, count), level=Level.HEADLINE)] if count else []
+    blocks += _describe_reading(report)
     by_load: dict[str, list[StandbyFigures]] = {}
     for workload in report.analysis.workloads:
         seen = [trial.standbys for trial in workload.trials if trial.standbys is not None]
         by_load.setdefault(workload.load.name, []).extend(seen)
     for name, figures in by_load.items():
         blocks += _make_tables(name if len(by_load) > 1 else "", figures)
-    if not any(isinstance(block, Table) for block in blocks):
-        blocks.append(Prose(words="How far they lagged was not sampled.", level=Level.HEADLINE))
-    yield Section(title="Standbys", id="standbys", blocks=tuple(blocks), level=Level.HEADLINE, is_listed=True)
+    if not any(figures.lags for seen in by_load.values() for figures in seen):
+        blocks.append(Prose(words=f"How far they lagged was not sampled{_say_why(report)}.", level=Level.HEADLINE))
+    blocks += [given_table(one, name) for name, one in zip(server.readers, report.record.replicas, strict=False)]
+    yield Section(
+        title="Standbys" if count else "Replicas",
+        id="standbys",
+        blocks=tuple(blocks),
+        level=Level.HEADLINE,
+        is_listed=True,
+    )
 
 
 def _describe(report: ReportInput, count: int) -> str:
@@ -78,16 +94,24 @@ def _describe(report: ReportInput, count: int) -> str:
     )
 
 
-def _describe_reading(report: ReportInput, count: int) -> Iterator[Block]:
+def _say_why(report: ReportInput) -> str:
+    trials = (trial for workload in report.analysis.workloads for trial in workload.trials)
+    reason = next((why for trial in trials if (why := why_missing(trial.record.gaps, _LAGS)) is not None), None)
+    return "" if reason is None else f": {reason}"
+
+
+def _describe_reading(report: ReportInput) -> Iterator[Block]:
     """Say which loads read from the standbys, and what the clients at each of several did."""
     reading = [one for one in report.analysis.workloads if REPLICAS in one.load.endpoints]
     if not reading:
         return
-    names = join_names([*name_standbys(count)])
-    divided = ", among which the clients are divided evenly" if count > 1 else ""
+    server = report.record.study.server
+    places = [f" ({one.address})" for one in report.record.replicas] or [""] * server.standbys
+    names = join_names([f"{name}{place}" for name, place in zip(server.readers, places, strict=True)])
+    divided = ", among which the clients are divided evenly" if len(places) > 1 else ""
+    where = _ELSEWHERE if server.replicas else _ON_ONE_MACHINE
     yield Prose(
-        words=f"The clients of {join_names(_name_loads(report, reading))} read from {names}{divided}. All servers share this machine's CPUs:"
-        f" CPU time spent on reading is not available to the primary. {_count_conflicts(reading)}",
+        words=f"The clients of {join_names(_name_loads(report, reading))} read from {names}{divided}. {where} {_count_conflicts(reading)}",
         level=Level.HEADLINE,
     )
     # Those of a load in parts have a table of their own.

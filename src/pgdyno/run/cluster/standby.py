@@ -156,7 +156,10 @@ class Standbys:
     @property
     def readers(self) -> tuple[LoadServer, ...]:
         """Those that run, for a load that reads from them."""
-        return tuple(LoadServer(name=one.name, address=one.address, pid=one.pid) for one in self._servers)
+        return tuple(
+            LoadServer(name=one.name, address=one.address, load_address=one.address, pid=one.pid)
+            for one in self._servers
+        )
 
     def name_successor(self) -> Server:
         """Return the standby that has flushed most of the primary's WAL, and take it out of the standbys.

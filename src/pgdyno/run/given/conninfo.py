@@ -86,6 +86,29 @@ def hide_secrets(dsn: str) -> str:
     return shown
 
 
+def split_hosts(dsn: str) -> tuple[str, ...]:
+    """Return a connection string for each of the hosts that one names, as libpq lists them.
+
+    Raises:
+        SpecError: It is no connection string, or its lists differ in length.
+    """
+    keywords = _read(dsn)
+    lists = {
+        name: str(keywords[name]).split(",") for name in ("host", "hostaddr", "port") if keywords.get(name) is not None
+    }
+    count = max((len(values) for values in lists.values()), default=1)
+    if count == 1:
+        return (dsn,)
+    if any(len(values) not in ({1, count} if name == "port" else {count}) for name, values in lists.items()):
+        raise SpecError(
+            "a connection string lists hosts and ports of different numbers", hint="name a port for each host"
+        )
+    return tuple(
+        make_conninfo("", **keywords | {name: values[number % len(values)] for name, values in lists.items()})
+        for number in range(count)
+    )
+
+
 def find_address(dsn: str) -> str | None:
     """Return where a connection string leads, as people write it; None if only a connection tells that.
 

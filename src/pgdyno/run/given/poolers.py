@@ -47,7 +47,7 @@ def open_poolers(poolers: Mapping[str, PoolerSpec], server: Address) -> Iterator
             if pooler.dsn is None:
                 continue
             try:
-                found[name] = stack.enter_context(open_access(_complete(pooler.dsn, server)))
+                found[name] = stack.enter_context(open_access(complete_dsn(pooler.dsn, server)))
             except PgdynoError as error:
                 error.fact = f"the pooler {name}: {error.fact}"
                 raise
@@ -148,7 +148,8 @@ def _named(pooler: PlannedPooler) -> Iterator[None]:
         raise SilentPoolerError(pooler.name, detail=error.detail, hint=HINT_SILENT) from error
 
 
-def _complete(dsn: str, server: Address) -> str:
+def complete_dsn(dsn: str, server: Address) -> str:
+    """Return a connection string with the user and database of a server where neither it nor its service names them."""
     try:
         named = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:

@@ -1,13 +1,14 @@
 """Run script files once on a given server, so that a mistake shows before anything is measured.
 
-Those that need pgbench's tables run in a small database of pgdyno's own before the data are loaded, all others on the data.
+Those that need pgbench's tables run in a small database of pgdyno's own before the data are loaded, all others on the data; those of
+loads that read from replicas run on one of these, which refuses what replicas refuse.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import LiteralString
@@ -19,11 +20,14 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.run.given.access import with_settings
 from pgdyno.run.given.database import create_database, drop_if_possible
 from pgdyno.run.given.poolers import find_statement_refusal
+from pgdyno.run.given.replicas import Replicas
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.under_test import LoadServer
+from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 
 # What takes back that a session only reads, or changes the server all the same.
@@ -52,6 +56,7 @@ def check_scripts_there(
     *,
     data: DataSpec,
     workloads: tuple[PlannedWorkload, ...],
+    replicas: Replicas,
     on_activity: Callable[[str], None],
 ) -> tuple[str, ...]:
     """Run each script file for a second with one client at scale 1. Call this from the main thread.
@@ -60,8 +65,8 @@ def check_scripts_there(
         A sentence for each script that failed but may succeed on the study's data.
 
     Raises:
-        SpecError: A script is wrong with any data, or cannot be read.
-        StepFailedError: The server refuses the database, or the tables.
+        SpecError: A script is wrong with any data, cannot be read, or cannot run on a replica that it is for.
+        StepFailedError: The server refuses the database, or the tables, or a replica does not get them.
     """
     remarks = []
     made = create_database(address)
@@ -70,11 +75,20 @@ def check_scripts_there(
         with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
             folder = Path(name)
             generator.run_init(plan_little_data(there, data), directory=folder / "init")
+            replicas.await_replay(address, made.name, on_activity=on_activity)
+            places = _find_places(there, replicas.list_readers(made.name, {}))
             for number, (workload, script) in enumerate(list_scripts(workloads)):
                 on_activity(script)
-                error = _try_script(there, generator, workload, script, folder / str(number))
+                place = places[workload.endpoint == REPLICAS]
+                error = _try_script(place, generator, workload, script, folder / str(number))
                 if error is None:
                     continue
+                if (
+                    place != there
+                    and _try_script(there, generator, workload, script, folder / f"{number}-there") is None
+                ):
+                    # In whatever language it said so.
+                    raise _refuse_on_replica(script, error) from error
                 if _MISTAKES.search(error.reason):
                     raise _refuse(script, error, hint="correct the script; nothing is loaded yet") from error
                 remarks.append(f"{script} failed on a little data, where scale is 1: {error.detail or error.fact}")
@@ -109,6 +123,7 @@ def check_scripts_on_data(
     generator: Pgbench,
     *,
     workloads: tuple[PlannedWorkload, ...],
+    readers: Sequence[LoadServer] = (),
     read_only: Address | None = None,
     is_busy_allowed: bool = False,
     on_activity: Callable[[str], None],
@@ -119,6 +134,7 @@ def check_scripts_on_data(
         address: Where the data are.
         generator: Runs them.
         workloads: Whose scripts.
+        readers: Replicas of the data, for the scripts of loads that read from them.
         read_only: Where pgdyno itself reaches the data, where sessions only read them.
         is_busy_allowed: Whether others may write to the data meanwhile.
         on_activity: Is told which script runs.
@@ -129,14 +145,19 @@ def check_scripts_on_data(
     Raises:
         SpecError: A script fails, cannot be read, or writes or asks for transactions that write where none may.
     """
-    remarks, there = [], _in_english(address)
+    remarks, places = [], _find_places(_in_english(address), readers)
     with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
         for number, (workload, script) in enumerate(list_scripts(workloads, with_builtin=True)):
             on_activity(script)
+            if workload.endpoint == REPLICAS:
+                error = _try_script(places[True], generator, workload, script, Path(name) / str(number))
+                if error is not None:
+                    raise _refuse_on_replica(script, error) from error
+                continue
             if read_only is not None and script not in BUILTIN_SCRIPTS:
                 _refuse_writing(script, read_only.dbname)
             begin = None if read_only is None else _WriteCheck(read_only)
-            error = _try_script(there, generator, workload, script, Path(name) / str(number))
+            error = _try_script(places[False], generator, workload, script, Path(name) / str(number))
             if error is not None:
                 raise _refuse(script, error, hint=_hint(script, error, read_only)) from error
             rows = 0 if begin is None else begin.count_rows()
@@ -179,6 +200,19 @@ class _WriteCheck:
             # In this order: what a session wrote that is no longer there is counted.
             sessions = frozenset(row["session"] for row in connection.execute(_SESSIONS).fetchall())
             return sessions, connection.execute(_WRITTEN).fetchall()[0]["rows"]
+
+
+def _find_places(primary: Address, readers: Sequence[LoadServer]) -> dict[bool, Address]:
+    """Return where scripts are tried, by whether their load reads from replicas."""
+    return {False: primary, True: _in_english(readers[0].load_address) if readers else primary}
+
+
+def _refuse_on_replica(script: str, error: StepFailedError) -> SpecError:
+    return SpecError(
+        f"script {script} cannot run on a replica",
+        detail=error.detail or error.fact,
+        hint="a replica only reads: leave that statement out, or use the endpoint primary; nothing was measured",
+    )
 
 
 def _in_english(address: Address) -> Address:

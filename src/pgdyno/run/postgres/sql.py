@@ -245,8 +245,8 @@ SETTING = "SELECT pg_catalog.current_setting(%s, true) AS value"
 SCRAM_VERIFIER = "SELECT rolpassword AS verifier FROM pg_catalog.pg_authid WHERE rolname = %s"
 ARCHIVING = "SELECT (current_setting('archive_mode') <> 'off')::int AS count"
 REPLICAS = """
-SELECT greatest((SELECT count(*) FROM pg_catalog.pg_replication_slots),
-                (SELECT count(*) FROM pg_catalog.pg_stat_replication))::int AS count"""
+SELECT ((SELECT count(*) FROM pg_catalog.pg_replication_slots WHERE active_pid IS NULL)
+      + (SELECT count(*) FROM pg_catalog.pg_stat_replication))::int AS count"""
 # A slot that keeps WAL from now on, not from the standby's first connection on.
 CREATE_SLOT = "SELECT pg_catalog.pg_create_physical_replication_slot(%s, true)"
 # The server has removed WAL that the slot was to keep.
@@ -259,6 +259,13 @@ PROMOTE = "SELECT pg_catalog.pg_promote(wait => false)"
 STANDBY_WAL = """
 SELECT (pg_catalog.pg_last_wal_receive_lsn() - '0/0')::int8 AS received_bytes,
        (pg_catalog.pg_last_wal_replay_lsn() - '0/0')::int8 AS replayed_bytes"""
+# A name of the database that must have arrived: a copy of the server has its WAL up to some instant, too.
+REPLICA_STATE = """
+SELECT pg_catalog.pg_is_in_recovery() AS is_in_recovery,
+       (pg_catalog.pg_last_wal_replay_lsn() - '0/0')::int8 AS replayed_bytes,
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_is_wal_replay_paused() ELSE false END AS is_paused,
+       EXISTS (SELECT FROM pg_catalog.pg_database WHERE datname = %s) AS has_database"""
+FLUSHED_WAL = "SELECT (pg_catalog.pg_current_wal_flush_lsn() - '0/0')::int8 AS count"
 IN_RECOVERY = "SELECT pg_catalog.pg_is_in_recovery()::int AS count"
 # Rows that a prober was told are committed must be found after a failover.
 CREATE_PROBES = "CREATE TABLE public.pgdyno_probe (number int8 NOT NULL)"
@@ -353,6 +360,17 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     loaded_at: str
     shown: tuple[str, ...]
+
+
+class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a standby says of its replay."""
+
+    is_in_recovery: bool
+    """False of a standby that was promoted."""
+    replayed_bytes: int | None
+    """Up to which byte of the WAL."""
+    is_paused: bool
+    has_database: bool
 
 
 class Warming(msgspec.Struct, frozen=True, kw_only=True):
@@ -669,7 +687,7 @@ def is_archiving(connection: Connection) -> int:
 
 
 def count_replicas(connection: Connection) -> int:
-    """Count replication slots or connected standbys, whichever are more."""
+    """Count what is connected for WAL, and the replication slots that wait for something."""
     return int(_one(connection, REPLICAS)["count"])
 
 
@@ -706,6 +724,16 @@ def read_standby_wal(connection: Connection) -> tuple[int, int]:
     """Read up to which byte of the WAL a standby has flushed it, and up to which it has replayed it."""
     row = _one(connection, STANDBY_WAL)
     return row["received_bytes"] or 0, row["replayed_bytes"] or 0
+
+
+def read_replica_state(connection: Connection, database: str) -> ReplicaState:
+    """Read how far a standby of a given server has replayed its WAL, and whether it has a database by then."""
+    return msgspec.convert(_one(connection, REPLICA_STATE, (database,)), ReplicaState)
+
+
+def read_flushed_wal(connection: Connection) -> int:
+    """Read up to which byte of its WAL a primary has flushed it."""
+    return int(_one(connection, FLUSHED_WAL)["count"])
 
 
 def is_in_recovery(connection: Connection) -> bool:

@@ -128,10 +128,10 @@ class Samplers:
         if self._watched is not None:
             self._far = self._watch(self._watched)
         if SERVER not in self._left_out:
-            self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE, self._address)
+            self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE, self._address, *self._loaded)
         # From here to the server is not the way of a load from elsewhere.
         if self._is_elsewhere and not self._load_links and PING not in self._left_out:
-            way = self._console or self._address
+            way = self._console or self._loaded[0]
             self._ping = self._connect_child(PING, self._ping_argv(way), PINGS_FILE, way)
         if self._console is not None:
             self._pooler = self._connect_child(POOLER, self._pooler_argv(self._console), POOLER_FILE, self._console)
@@ -238,8 +238,9 @@ class Samplers:
         place = ("--conninfo", console.conninfo(), "--watched-database", self._address.dbname)
         return helper_argv("pgdyno.run.sample.pooler_sampler", *place, "--interval", str(self._interval_s))
 
-    def _connect_child(self, source: str, argv: list[str], file: str, place: Address) -> Child:
-        return Child(source, argv, self._directory / file, inherited=place.inherited)
+    def _connect_child(self, source: str, argv: list[str], file: str, *places: Address) -> Child:
+        inherited = tuple(dict.fromkeys(descriptor for place in places for descriptor in place.inherited))
+        return Child(source, argv, self._directory / file, inherited=inherited)
 
     def _wait_until_ready(self) -> None:
         """Wait for the first sample of each, so that starting Python disturbs no measurement."""

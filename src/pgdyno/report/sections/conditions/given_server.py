@@ -119,8 +119,8 @@ def _list_thread_shares(report: ReportInput) -> Iterator[float]:
                 yield cpu_s / load_s / workload.load.threads
 
 
-def given_table(server: GivenServer) -> Table:
-    """Build the table of what one connection saw of the server."""
+def given_table(server: GivenServer, caption: str = "Server") -> Table:
+    """Build the table of what one connection saw of the server, or of a replica of it."""
     trip = server.round_trip
     state = "a standby" if server.is_in_recovery else "sessions only read" if server.is_read_only else "takes writes"
     facts: dict[str, str | None] = {
@@ -145,7 +145,7 @@ def given_table(server: GivenServer) -> Table:
         del facts["System"]
     rows = tuple((text(name), text(value, note=None if value else _HIDDEN)) for name, value in facts.items())
     remark = "As one connection saw it before the first trial."
-    return Table(caption="Server", columns=columns("", "Value"), rows=rows, remark=remark)
+    return Table(caption=caption, columns=columns("", "Value"), rows=rows, remark=remark)
 
 
 def _name_role(server: GivenServer) -> str:

@@ -1,0 +1,50 @@
+"""Look at the replicas of a server of the user's that a study reads from, and refuse what is none, before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pgdyno.conduct.given.refusal import tell_or_refuse
+from pgdyno.conduct.ui import Ui
+from pgdyno.explain.preflight.given import find_replica_obstacles
+from pgdyno.plan.variants import most_on_each_replica
+from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.run.given.replicas import Replicas, open_replicas
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.study import Study
+
+# Two seconds of them watch what others do there.
+_EACH_S = 3.0
+
+
+@contextmanager
+def reach_replicas(
+    study: Study, primary: GivenServer, address: Address, *, is_busy_allowed: bool, ui: Ui
+) -> Iterator[Replicas]:
+    """Connect to each replica, look at it, and wait until it has replayed what the primary has written by now.
+
+    Args:
+        study: What is meant.
+        primary: What was seen of the given server.
+        address: Where that is reached.
+        is_busy_allowed: Whether to load servers that others use.
+        ui: Shows the progress.
+
+    Raises:
+        SpecError: One has no valid connection string.
+        HostError: One is no standby of the server, or must not be loaded.
+        StepFailedError: There is no connection to one, or it does not replay.
+    """
+    if not study.server.replicas:
+        yield Replicas()
+        return
+    ui.begin_step("check the replicas", predicted_s=_EACH_S * len(study.server.replicas))
+    clients = most_on_each_replica(study)
+    with open_replicas(study.server.replicas, address) as replicas:
+        for one in replicas:
+            found = find_replica_obstacles(one.seen, primary, name=one.name, clients=clients)
+            tell_or_refuse(found, is_busy_allowed=is_busy_allowed, ui=ui)
+        replicas.await_replay(address, address.dbname, on_activity=ui.show_activity)
+        ui.end_step("; ".join(f"{one.name}: PostgreSQL {one.seen.version} at {one.seen.address}" for one in replicas))
+        yield replicas

@@ -1,0 +1,356 @@
+"""Replicas of a server of the user's as the endpoint of a load: who serves it, what is refused, and what happens when one ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.record.store import RecordStore, open_record
+from pgdyno.record.types import TrialStatus
+from tests.cli.program import Bench, run_here, wait_until
+from tests.cli.test_apply_given import cloned
+from tests.ready_program import Program, run_program
+from tests.replicas import follow, streaming
+from tests.tools.pgcluster import PORT, Cluster, running, running_given
+
+pytestmark = pytest.mark.cluster
+LOAD = ("--workload", "select-only", "--clients", "3", "--rate", "200", "--scale", "1", "--warm-up", "0s")
+SHORT = (*LOAD, "--stock-only", "--rounds", "1", "--duration", "2s")
+SERVED = "SELECT sum(xact_commit) FROM pg_stat_database WHERE datname LIKE 'pgdyno%'"
+WORKING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname LIKE '%_run'"
+OWN = "SELECT datname FROM pg_database WHERE datname LIKE '%_run'"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(folder=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[Cluster, ...]]:
+    """A primary and two replicas."""
+    with running_given(18) as primary, streaming(primary, 2) as standbys:
+        yield primary, *standbys
+
+
+def dsn(cluster: Cluster) -> str:
+    return f"host={cluster.root} port={PORT} user=bench dbname=postgres"
+
+
+def replicas(*standbys: Cluster) -> str:
+    """What names them; user and database are those of the primary."""
+    return f"replicas=host={','.join(str(one.root) for one in standbys)} port={PORT}"
+
+
+def run(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_program(arguments, cwd=bench.folder, env={**os.environ, "COLUMNS": "200"})
+
+
+def refuse(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_here(arguments, cwd=bench.folder)
+
+
+def read_record(bench: Bench, done: subprocess.CompletedProcess[str]) -> RecordStore:
+    assert done.returncode == 0, done.stderr
+    return open_record(bench.record)
+
+
+@pytest.mark.parametrize("version_major", [15, 18])
+def test_clients_are_divided_among_replicas_which_have_what_the_primary_loaded(
+    version_major: int, bench: Bench
+) -> None:
+    with running_given(version_major) as primary, streaming(primary, 2) as standbys:
+        check_division(primary, standbys, bench)
+
+
+def check_division(primary: Cluster, standbys: tuple[Cluster, ...], bench: Bench) -> None:
+    primary.sql("GRANT pg_monitor TO bench")
+    done = run(bench, "bench", "--dsn", dsn(primary), "--endpoint", replicas(*standbys), *SHORT, "--json")
+    primary.sql("REVOKE pg_monitor FROM bench")
+    store = read_record(bench, done)
+    record, (trial,) = store.read_record(), store.read_trials()
+    assert record.format_version == 7
+    assert [one.host for one in record.replicas] == [str(one.root) for one in standbys]
+    assert all(one.is_in_recovery for one in record.replicas)
+    assert [(part.host, part.endpoint, part.clients) for part in trial.generators] == [
+        ("replica1", "replica1", 2),
+        ("replica2", "replica2", 1),
+    ]
+    # Counters are those of the servers that are read from: on the primary nothing of the load was counted.
+    (workload,) = json.loads(done.stdout)["workloads"]
+    (seen,) = workload["trials"]
+    assert trial.growth("conflicts_count") == 0
+    commits = trial.growth("xact_commit_count")
+    assert commits is not None
+    assert commits > 0.9 * 200
+    assert {lag["name"] for lag in seen["standbys"]["lags"]} == {"db2", "db3"}
+    assert "ping" in {gap.source for gap in trial.gaps}
+    page = (store.path / "report.md").read_text()
+    assert f"replica1 ({standbys[0].root}, port {PORT}) and replica2" in page
+    assert "among which the clients are divided evenly" in page
+    # The loaded database is kept, and the copy of it is gone from all of them.
+    assert primary.sql(OWN) == ""
+    assert wait_until(lambda: not any(one.sql(OWN) for one in standbys))
+
+
+def test_followers_that_are_not_named_need_consent(servers: tuple[Cluster, ...], bench: Bench) -> None:
+    primary, standby, _ = servers
+    # What a study writes goes to the second replica, too.
+    refused = run(bench, "bench", "--dsn", dsn(primary), "--endpoint", replicas(standby), *SHORT)
+    assert refused.returncode == 3, refused.stderr
+    assert "Other servers follow this one" in refused.stderr
+    assert "beyond those that are read from: 1" in refused.stderr
+
+
+def test_the_primary_and_one_replica_of_it_are_read_side_by_side(servers: tuple[Cluster, ...], bench: Bench) -> None:
+    primary, standby, _ = servers
+    study = f"""
+[server]
+kind = "given"
+dsn = "{dsn(primary)}"
+settings = {{ work_mem = "7MB" }}
+replicas = ["host={standby.root} port={PORT}"]
+
+[data]
+scale = 1
+
+[[workload]]
+name = "here"
+scripts = ["select-only"]
+clients = 2
+rate_tps = 200
+
+[[workload]]
+name = "there"
+scripts = ["memory.sql"]
+clients = 2
+rate_tps = 200
+endpoint = "replicas"
+
+[trials]
+rounds = 1
+duration = "2s"
+warm_up = "1s"
+"""
+    (bench.folder / "study.toml").write_text(study)
+    # It fails in a session that did not ask for the setting.
+    (bench.folder / "memory.sql").write_text(
+        "SELECT 1 / (current_setting('work_mem') = '7MB')::int FROM pgbench_accounts WHERE aid = 1;\n"
+    )
+    store = read_record(bench, run(bench, "run", "study.toml", "--allow", "busy"))
+    trials = {one.planned.workload: one for one in store.read_trials()}
+    for trial in trials.values():
+        commits = trial.growth("xact_commit_count")
+        assert commits is not None
+        assert commits > 0.9 * 400
+    # A load at one server is made by one pgbench, and pings go the same way; a role that sees no sessions sees no lag.
+    reading = trials["there"]
+    assert reading.generators == ()
+    reasons = {gap.source: gap.reason for gap in reading.gaps}
+    assert {"ping", "server"}.isdisjoint(reasons)
+    assert "pg_monitor at the primary" in reasons["pg_stat_replication"]
+    assert "How far they lagged was not sampled: this role" in (store.path / "report.md").read_text()
+
+
+def test_scripts_that_write_are_refused_before_anything_large_is_loaded(
+    servers: tuple[Cluster, ...], bench: Bench
+) -> None:
+    primary, *standbys = servers
+    write = "UPDATE pgbench_branches SET bbalance = 1;\n"
+    (bench.folder / "write.sql").write_text(write)
+    (bench.folder / "read.sql").write_text("SELECT count(*) FROM pgbench_branches;\n")
+    words = ("bench", "--dsn", dsn(primary), "--endpoint", replicas(*standbys), *SHORT[2:])
+    writes = run(bench, *words, "--workload", "write.sql")
+    assert writes.returncode == 2, writes.stderr
+    assert "write.sql cannot run on a replica" in writes.stderr
+    assert "cannot execute UPDATE in a read-only transaction" in writes.stderr
+    builtin = run(bench, *words, "--workload", "simple-update")
+    assert builtin.returncode == 2, builtin.stderr
+    assert "workload simple-update cannot run on a standby" in builtin.stderr
+    assert not bench.records
+    assert primary.sql(OWN) == ""
+    done = run(bench, *words, "--workload", "read.sql")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_database_that_is_there_is_read_where_it_is(servers: tuple[Cluster, ...], bench: Bench) -> None:
+    primary, *standbys = servers
+    primary.sql("CREATE DATABASE app")
+    primary.sql("CREATE TABLE t AS SELECT 1 AS n; GRANT SELECT ON t TO bench", database="app")
+    (bench.folder / "read.sql").write_text("SELECT n FROM t;\n")
+    (bench.folder / "write.sql").write_text("SELECT n FROM t FOR UPDATE;\n")
+    words = ("bench", "--dsn", dsn(primary), "--database", "app", "--endpoint", replicas(*standbys))
+    load = ("--clients", "2", "--rate", "100", "--stock-only", "--rounds", "1", "--duration", "2s", "--warm-up", "0s")
+    refused = run(bench, *words, *load, "--workload", "write.sql")
+    assert refused.returncode == 2, refused.stderr
+    assert "write.sql cannot run on a replica" in refused.stderr
+    # Nobody's consent is needed for what is only read.
+    done = run(bench, *words, *load, "--workload", "read.sql", "--out", "read")
+    assert done.returncode == 0, done.stderr
+    (trial,) = open_record(bench.folder / "read").read_trials()
+    assert [part.endpoint for part in trial.generators] == ["replica1", "replica2"]
+    primary.sql("DROP DATABASE app")
+
+
+def test_parts_write_at_the_primary_and_read_from_replicas(servers: tuple[Cluster, ...], bench: Bench) -> None:
+    primary, *standbys = servers
+    study = f"""
+[server]
+kind = "given"
+dsn = "{dsn(primary)}"
+replicas = ["host={standbys[0].root},{standbys[1].root} port={PORT}"]
+
+[data]
+scale = 1
+
+[[workload]]
+name = "split"
+parts = [
+    {{ name = "simple-update", clients = 1, rate_tps = 50, endpoint = "primary" }},
+    {{ name = "select-only", clients = 4, rate_tps = 100, endpoint = "replicas" }},
+]
+
+[trials]
+rounds = 1
+duration = "2s"
+warm_up = "1s"
+"""
+    (bench.folder / "split.toml").write_text(study)
+    done = run(bench, "run", "split.toml", "--json")
+    (trial,) = read_record(bench, done).read_trials()
+    assert [(part.part, part.endpoint, part.clients) for part in trial.generators] == [
+        ("simple-update", "primary", 1),
+        ("select-only", "replica1", 2),
+        ("select-only", "replica2", 2),
+    ]
+    (workload,) = json.loads(done.stdout)["workloads"]
+    (seen,) = workload["trials"]
+    assert all(part["tps"] > 0.0 for part in seen["parts"])
+
+
+def test_what_is_no_replica_is_refused(servers: tuple[Cluster, ...], bench: Bench) -> None:
+    primary, standby, _ = servers
+
+    def say(*words: str) -> str:
+        done = run(bench, "bench", "--dsn", dsn(primary), *words, *SHORT, "--allow", "busy")
+        assert done.returncode in {2, 3, 4}, done.stderr
+        assert not bench.records
+        return done.stderr
+
+    itself = say("--endpoint", replicas(primary))
+    assert f"replica1 ({primary.root}, port {PORT}): This is the primary itself, or a copy of it" in itself
+    nameless = say("--endpoint", "replicas")
+    assert "needs their connection strings" in nameless
+    role = say("--endpoint", f"{replicas(standby)} user=postgres")
+    assert "Another role asks here than at the primary" in role
+    missing = say("--endpoint", f"replicas=host={standby.root} port={PORT + 1}")
+    assert "replica1: cannot connect to the server" in missing
+    # Made by itself: clusters that tests make alike are copies of one.
+    with running(18, initdb=("--wal-segsize=1",)) as stranger:
+        stranger.sql("CREATE ROLE bench LOGIN CREATEDB")
+        assert "This server is no standby" in say("--endpoint", replicas(stranger))
+        with cloned(stranger) as elsewhere:
+            assert "This is a standby of another server" in say("--endpoint", replicas(elsewhere))
+    hidden = say("--endpoint", f"{replicas(standby)} password=kanarienvogel")
+    assert "a study and its record hold no password" in hidden
+    assert "kanarienvogel" not in hidden
+
+
+def test_options_that_do_not_go_with_replicas(bench: Bench) -> None:
+    no_server = refuse(bench, "bench", "--endpoint", "replicas=host=db2", *SHORT)
+    assert "--standbys N says how many" in no_server.stderr
+    empty = refuse(bench, "bench", "--dsn", "host=db1", "--endpoint", "replicas=", *SHORT)
+    assert "names no replica" in empty.stderr
+    uneven = refuse(bench, "bench", "--dsn", "host=db1", "--endpoint", "replicas=host=a,b port=1,2,3", *SHORT)
+    assert "hosts and ports of different numbers" in uneven.stderr
+    hosts = refuse(bench, "bench", "--dsn", "host=db1", "--load-host", "l1", "--endpoint", "replicas=host=db2", *SHORT)
+    assert "load hosts do not read from replicas" in hosts.stderr
+    assert {one.returncode for one in (no_server, empty, uneven, hosts)} == {2}
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Cluster, Cluster]]:
+    """A primary and a replica that a test may end."""
+    with running_given(18) as primary, streaming(primary) as (standby,):
+        yield primary, standby
+
+
+@contextlib.contextmanager
+def reading(primary: Cluster, standby: Cluster, bench: Bench, duration: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a bench that reads from a replica, and wait until its measured load is at work there: looking is work of others, too."""
+    words = ("bench", "--dsn", dsn(primary), "--endpoint", replicas(standby), *SHORT[:-1], duration, "--allow", "busy")
+    with Program(words, cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        while standby.sql(WORKING) != "3":
+            assert child.poll() is None, child.communicate()
+            time.sleep(0.1)
+        yield child
+
+
+def test_a_replica_that_ends_in_mid_trial_is_named_and_the_trial_is_repeated(
+    pair: tuple[Cluster, Cluster], bench: Bench
+) -> None:
+    primary, standby = pair
+    with reading(primary, standby, bench, "15s") as child:
+        standby.stop()
+        standby.start()
+        _, said = child.communicate()
+    assert child.returncode == 0, said
+    assert f"failed: replica1 ({standby.root}, port {PORT})" in said
+    assert "repeating trial 1" in said
+    (trial,) = open_record(bench.record).read_trials()
+    assert trial.status is TrialStatus.FINISHED
+
+
+def test_a_replica_whose_replay_is_paused_is_named_with_how_far_it_is_behind(
+    pair: tuple[Cluster, Cluster], bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary, standby = pair
+    monkeypatch.setattr("pgdyno.run.given.replicas._NO_PROGRESS_S", 1.0)
+    standby.sql("SELECT pg_wal_replay_pause()")
+    assert wait_until(lambda: standby.sql("SELECT pg_get_wal_replay_pause_state()") == "paused")
+    primary.sql("CREATE TABLE written AS SELECT generate_series(1, 1000)")
+    done = run_here(("bench", "--dsn", dsn(primary), "--endpoint", replicas(standby), *SHORT), cwd=bench.folder)
+    assert done.returncode == 4, done.stderr
+    assert f"replica1 ({standby.root}, port {PORT}) does not replay what the primary writes" in done.stderr
+    assert "behind and has not come nearer for 1 s; its replay is paused" in done.stderr
+    assert not bench.records
+
+
+def test_a_replica_that_was_promoted_is_no_replica_any_more(pair: tuple[Cluster, Cluster], bench: Bench) -> None:
+    primary, standby = pair
+    with reading(primary, standby, bench, "15s") as child:
+        standby.run("pg_ctl", "-D", str(standby.data), "-w", "-s", "promote")
+        _, said = child.communicate()
+    assert child.returncode == 4, said
+    assert f"replica1 ({standby.root}, port {PORT}) is no standby any more" in said
+
+
+def test_a_password_for_a_replica_is_found_by_libpq_and_kept_nowhere(bench: Bench) -> None:
+    secret = "kanarienvogel"
+    with running(18, conf="password_encryption = 'scram-sha-256'\n") as primary:
+        primary.sql(f"CREATE ROLE bench LOGIN CREATEDB PASSWORD '{secret}'")
+        with cloned(primary) as standby:
+            follow(standby, primary)
+            (standby.data / "pg_hba.conf").write_text("local all postgres trust\nlocal all all scram-sha-256\n")
+            standby.sql("SELECT pg_reload_conf()")
+            words = ("bench", "--dsn", dsn(primary), "--endpoint", replicas(standby), *SHORT)
+            without = run(bench, *words)
+            assert without.returncode == 4, without.stderr
+            assert "replica1: cannot connect to the server" in without.stderr
+            token = bench.folder.parent / "token"
+            token.write_text(secret)
+            done = run(bench, *words, "--password-command", f"cat {token}")
+            token.unlink()
+            assert done.returncode == 0, done.stderr
+            assert (trial := open_record(bench.record).read_trials()[0]).status is TrialStatus.FINISHED
+            assert {"server", "ping"}.isdisjoint({gap.source for gap in trial.gaps})
+    kept = [path for path in bench.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert kept == []
+    assert secret not in done.stderr + done.stdout
