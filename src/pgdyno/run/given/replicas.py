@@ -171,11 +171,12 @@ def open_replicas(replicas: Sequence[str], server: Address) -> Iterator[Replicas
 def _find_lag_gap(primary: Address) -> Gap | None:
     """Find why pg_stat_replication does not tell how far each standby of a primary lags; None if it does."""
     with sql.connect(primary) as connection:
-        names = [row["name"] for row in sql.read_standbys(connection, connection.info.server_version // 10_000)]
-    if None in names:
-        return Gap(
-            source=_LAGS, reason="this role sees no standbys there: pg_monitor at the primary shows how far they lag"
-        )
+        rows = sql.read_standbys(connection, connection.info.server_version // 10_000)
+    # Every role sees that they are there, and what they are called.
+    if any(row["state"] is None for row in rows):
+        why = "this role sees nothing of the standbys there: pg_monitor at the primary shows how far they lag"
+        return Gap(source=_LAGS, reason=why)
+    names = [row["name"] for row in rows]
     shared = next((name for name in names if names.count(name) > 1), None)
     if shared is not None:
         why = f"several standbys are called {shared}: application_name in primary_conninfo would tell them apart"
