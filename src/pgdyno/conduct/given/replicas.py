@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pgdyno.conduct.given.refusal import tell_or_refuse
 from pgdyno.conduct.ui import Ui
-from pgdyno.explain.preflight.given import find_replica_obstacles
+from pgdyno.explain.preflight.replicas import find_replica_obstacles
 from pgdyno.plan.variants import most_on_each_replica
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.run.given.replicas import Replicas, open_replicas
@@ -32,7 +32,7 @@ def reach_replicas(
         ui: Shows the progress.
 
     Raises:
-        SpecError: One has no valid connection string.
+        SpecError: One has no valid connection string, or is named twice.
         HostError: One is no standby of the server, or must not be loaded.
         StepFailedError: There is no connection to one, or it does not replay.
     """
@@ -42,6 +42,7 @@ def reach_replicas(
     ui.begin_step("check the replicas", predicted_s=_EACH_S * len(study.server.replicas))
     clients = most_on_each_replica(study)
     with open_replicas(study.server.replicas, address) as replicas:
+        replicas.check_distinct()
         for one in replicas:
             found = find_replica_obstacles(one.seen, primary, name=one.name, clients=clients)
             tell_or_refuse(found, is_busy_allowed=is_busy_allowed, ui=ui)

@@ -73,65 +73,6 @@ def find_given_obstacles(
     return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
 
 
-def find_replica_obstacles(
-    replica: GivenServer, primary: GivenServer, *, name: str, clients: int
-) -> tuple[Finding, ...]:
-    """Find what stands between a replica of a given server and a fair measurement of reading there, worst first.
-
-    Args:
-        replica: The replica.
-        primary: The given server.
-        name: What the replica is called.
-        clients: Of the load that is meant, those that connect to this replica.
-    """
-    found = [*_strangers(replica, primary), *(one for rule in _REPLICA_RULES for one in rule(replica, clients))]
-    named = [msgspec.structs.replace(one, claim=f"{name} ({replica.address}): {one.claim}") for one in found]
-    return tuple(sorted(named, key=lambda finding: finding.severity.rank))
-
-
-def _strangers(replica: GivenServer, primary: GivenServer) -> Iterator[Finding]:
-    """Find what shows that a server is no standby of another one, or is asked by another role."""
-    known = None not in (replica.system_identifier, primary.system_identifier)
-    is_family = not known or replica.system_identifier == primary.system_identifier
-    if not replica.is_in_recovery:
-        here = "it has the system identifier of the server of --dsn" if known and is_family else "it is another cluster"
-        yield Finding(
-            rule="no-standby",
-            severity=Severity.CRITICAL,
-            claim="This is the primary itself, or a copy of it."
-            if known and is_family
-            else "This server is no standby.",
-            evidence=f"pg_is_in_recovery() is false; {here if known else 'this role may not see its system identifier'}",
-            advice="Name a standby of the server of --dsn with --endpoint replicas=CONNINFO.",
-        )
-    elif not is_family:
-        yield Finding(
-            rule="other-cluster",
-            severity=Severity.CRITICAL,
-            claim="This is a standby of another server.",
-            evidence=f"its system identifier is {replica.system_identifier}, and that of the server of --dsn {primary.system_identifier}",
-            advice="Name a standby of the server of --dsn with --endpoint replicas=CONNINFO.",
-        )
-    if replica.role != primary.role:
-        yield Finding(
-            rule="other-role",
-            severity=Severity.CRITICAL,
-            claim="Another role asks here than at the primary.",
-            evidence=f"{replica.role} here, {primary.role} there",
-            why="What one role loads another one may not read.",
-            advice="Name the same user in both connection strings; a replica has the primary's roles and passwords.",
-        )
-    if replica.has_pooled_transactions:
-        yield Finding(
-            rule="pooled-replica",
-            severity=Severity.CRITICAL,
-            claim="A pooler in transaction mode stands before this replica.",
-            evidence=replica.pooler or "",
-            why="Its sessions would be counted for others, and it need not know the databases that pgdyno makes.",
-            advice="Connect to the replica itself.",
-        )
-
-
 _PASSWORD = Finding(
     rule="password-in-arguments",
     severity=Severity.WARNING,
@@ -352,8 +293,8 @@ def _untried(server: GivenServer, _: int) -> Iterator[Finding]:
 
 _OF_WRITES: set[_Rule] = {_read_only, _archiving, _replicas}
 """Rules on what a load that only reads leaves as it is."""
-_REPLICA_RULES: tuple[_Rule, ...] = (_own_sessions, _connections, _sessions, _pooler, _far, _plain_text)
-"""Rules that hold for a server that is only read from."""
+RULES_OF_READING: tuple[_Rule, ...] = (_own_sessions, _connections, _sessions, _pooler, _far, _plain_text)
+"""Rules that hold for a server that is only read from, too."""
 _RULES: tuple[_Rule, ...] = (
     _standby,
     _read_only,

@@ -8,8 +8,9 @@ import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import FAR, find_given_obstacles, find_replica_obstacles
+from pgdyno.explain.preflight.given import FAR, find_given_obstacles
 from pgdyno.explain.preflight.own_servers import find_servers_without_huge_pages, look_at_trials
+from pgdyno.explain.preflight.replicas import find_replica_obstacles
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.shared_memory import HUGE_PAGES

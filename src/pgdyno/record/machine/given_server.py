@@ -75,7 +75,10 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     is_archiving: bool | None = None
     """Whether archive_mode is on; None if that could not be read."""
     replica_count: int | None = None
-    """The number of replication slots or of connected standbys, whichever is larger; None if they could not be read."""
+    """How many others get its WAL: those that are connected for it, and slots that none of them uses; None if that could not be read.
+
+    In older records the number of slots or of those connected, whichever is larger.
+    """
     system_identifier: str | None = None
     """PostgreSQL's system identifier, which standbys and physical copies share; None if it could not be read."""
     round_trip: RoundTrip

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.types import Gap
 from pgdyno.run.given.access import open_access, with_settings
@@ -22,7 +22,7 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.watch import ANSWER_PATIENCE_S
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.postgres.lost import ReturnWatch
+from pgdyno.run.postgres.lost import NoConnectionError, ReturnWatch
 from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.under_test import LoadServer
 from pgdyno.spec.study import name_replicas
@@ -102,6 +102,25 @@ class Replicas:
             _Wait(one, target, database, patience_s=_NO_PROGRESS_S + size_bytes / _SLOW_DISK_BYTES_PER_S).wait(
                 on_activity
             )
+
+    def check_distinct(self) -> None:
+        """Make sure that no two of them are one server, which would stand for two that follow the primary.
+
+        Raises:
+            SpecError: Two are one server.
+            StepFailedError: One does not answer.
+        """
+        self.note_starts()
+        seen: dict[str, Replica] = {}
+        for one in self._all:
+            started_at = self._started_at[one.name]
+            other = seen.setdefault(started_at, one)
+            if other is not one:
+                raise SpecError(
+                    f"{other.title} and {one.title} are the same server",
+                    detail=f"both started at {started_at}",
+                    hint="name each replica once",
+                )
 
     def note_starts(self) -> None:
         """Note when each was started, before a trial.
@@ -217,8 +236,9 @@ class _Wait:
     def _has_all(self, state: sql.ReplicaState) -> bool:
         if not state.is_in_recovery:
             raise _EndOfWaitError(_no_standby(self._replica))
-        left_bytes = self._target - (state.replayed_bytes or 0)
-        if left_bytes <= 0 and state.has_database:
+        # What comes after the target brings it no nearer.
+        left_bytes = max(0, self._target - (state.replayed_bytes or 0))
+        if not left_bytes and state.has_database:
             return True
         now_s = monotonic_s()
         if self._least_bytes is None or left_bytes < self._least_bytes:
@@ -229,7 +249,7 @@ class _Wait:
 
     def _describe(self, left_bytes: int, *, is_paused: bool) -> StepFailedError:
         title = self._replica.title
-        if left_bytes <= 0:
+        if not left_bytes:
             return StepFailedError(
                 f"{title} does not get what the primary writes",
                 detail=f"it has replayed as much WAL as the primary has written, and has no database {self._database}",
@@ -264,6 +284,8 @@ def _ask(replica: Replica, read: Callable[[sql.Connection], _T]) -> _T:
 
 
 def _away(replica: Replica, error: StepFailedError) -> StepFailedError:
+    if not isinstance(error, NoConnectionError | NoAnswerError):
+        return StepFailedError(f"{replica.title} refuses what pgdyno asks", detail=error.reason, hint=error.hint)
     return StepFailedError(f"{replica.title} does not answer any more", detail=error.reason, hint=_HINT_AWAY)
 
 

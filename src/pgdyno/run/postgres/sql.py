@@ -245,7 +245,8 @@ SETTING = "SELECT pg_catalog.current_setting(%s, true) AS value"
 SCRAM_VERIFIER = "SELECT rolpassword AS verifier FROM pg_catalog.pg_authid WHERE rolname = %s"
 ARCHIVING = "SELECT (current_setting('archive_mode') <> 'off')::int AS count"
 REPLICAS = """
-SELECT ((SELECT count(*) FROM pg_catalog.pg_replication_slots WHERE active_pid IS NULL)
+SELECT ((SELECT count(*) FROM pg_catalog.pg_replication_slots s
+         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_stat_replication r WHERE r.pid = s.active_pid))
       + (SELECT count(*) FROM pg_catalog.pg_stat_replication))::int AS count"""
 # A slot that keeps WAL from now on, not from the standby's first connection on.
 CREATE_SLOT = "SELECT pg_catalog.pg_create_physical_replication_slot(%s, true)"
@@ -687,7 +688,7 @@ def is_archiving(connection: Connection) -> int:
 
 
 def count_replicas(connection: Connection) -> int:
-    """Count what is connected for WAL, and the replication slots that wait for something."""
+    """Count the processes that send WAL to somebody, and the replication slots that none of them uses."""
     return int(_one(connection, REPLICAS)["count"])
 
 
