@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.run.given.script_check import _refuse_writing
+from pgdyno.run.given.writing_words import refuse_writing
 from tests.rows import check_rows
 
 WRITING = (
@@ -46,10 +46,10 @@ def test_scripts_that_may_write(tmp_path: Path) -> None:
         text, is_refused = row
         script.write_text(f"{text};\n")
         if not is_refused:
-            _refuse_writing(str(script), "app")
+            refuse_writing(str(script), "app")
             return
         with pytest.raises(SpecError, match="may write") as caught:
-            _refuse_writing(str(script), "app")
+            refuse_writing(str(script), "app")
         assert "comments count, too" in caught.value.detail
 
     check_rows([*((text, True) for text in WRITING), *((text, False) for text in READING)], check)

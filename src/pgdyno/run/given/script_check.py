@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import LiteralString
 
 import msgspec
 
-from pgdyno.errors import SpecError, StepFailedError, why
+from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.run.given.access import with_settings
 from pgdyno.run.given.database import create_database, drop_if_possible
 from pgdyno.run.given.poolers import find_statement_refusal
 from pgdyno.run.given.replicas import Replicas
+from pgdyno.run.given.writing_words import ALLOW_WRITES, refuse_writing
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
 from pgdyno.run.load.pgbench import Pgbench
@@ -30,14 +31,6 @@ from pgdyno.run.under_test import LoadServer
 from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 
-# What takes back that a session only reads, or changes the server all the same.
-_WRITING_WORDS = ("transaction_read_only", "default_transaction_read_only")
-_WRITING_PAIRS = (("read", "write"), ("alter", "system"))
-_PARTS = re.compile(r"/\*|\*/|--|\n|\w+|\S")
-_ALLOW_WRITES = (
-    "the database {name} is only read, and nothing was measured: `--allow writes={name}` lets the load write there, "
-    "and nothing puts it back"
-)
 # Sessions that end leave their counts before they are gone, which takes them a moment.
 _ENDS_WITHIN_S = 10.0
 _SESSIONS: LiteralString = """
@@ -149,13 +142,14 @@ def check_scripts_on_data(
     with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
         for number, (workload, script) in enumerate(list_scripts(workloads, with_builtin=True)):
             on_activity(script)
+            # On a replica as well: a standby takes ALTER SYSTEM.
+            if read_only is not None and script not in BUILTIN_SCRIPTS:
+                refuse_writing(script, read_only.dbname)
             if workload.endpoint == REPLICAS:
                 error = _try_script(places[True], generator, workload, script, Path(name) / str(number))
                 if error is not None:
                     raise _refuse_on_replica(script, error) from error
                 continue
-            if read_only is not None and script not in BUILTIN_SCRIPTS:
-                _refuse_writing(script, read_only.dbname)
             begin = None if read_only is None else _WriteCheck(read_only)
             error = _try_script(places[False], generator, workload, script, Path(name) / str(number))
             if error is not None:
@@ -225,57 +219,9 @@ def _in_english(address: Address) -> Address:
     return asking
 
 
-def _refuse_writing(script: str, database: str) -> None:
-    """Refuse a script that would take back what its session was asked for when it began, or change the server."""
-    try:
-        text = Path(script).read_text(errors="replace")
-    except OSError as exc:
-        raise SpecError(f"cannot read script file {script}", detail=why(exc)) from exc
-    parts = _PARTS.findall(text.lower())
-    said = [word for word in _WRITING_WORDS if word in parts]
-    said += [f"{first} {second}".upper() for first, second in _WRITING_PAIRS if _has_pair(parts, first, second)]
-    if said:
-        raise SpecError(
-            f"script {script} may write",
-            detail=f"it says {said[0]}, and comments count, too",
-            hint=_ALLOW_WRITES.format(name=database),
-        )
-
-
-def _has_pair(parts: Iterable[str], first: str, second: str) -> bool:
-    """Return whether a word follows another one, with only white space and comments in between.
-
-    Words in comments are searched, too: where comments begin and end depends on dollar quotes, escapes and settings.
-    """
-    depth, is_in_line = 0, False
-    # How deep block comments are nested where the second word is looked for. Source: PostgreSQL's documentation, 4.1.5 Comments.
-    awaited: list[int] = []
-    for part in parts:
-        is_next = awaited[-1:] == [depth]
-        if is_next and part == second:
-            return True
-        if part == "/*":
-            depth += 1
-            continue
-        if part == "\n":
-            if is_in_line and not is_next:
-                awaited.append(depth)
-            is_in_line = False
-            continue
-        if is_next:
-            awaited.pop()
-        if part == "*/":
-            depth -= 1
-        elif part == "--":
-            is_in_line = is_in_line or is_next
-        elif part == first:
-            awaited.append(depth)
-    return False
-
-
 def _hint(script: str, error: StepFailedError, read_only: Address | None) -> str:
     if read_only is not None and "read-only transaction" in error.detail:
-        return _ALLOW_WRITES.format(name=read_only.dbname)
+        return ALLOW_WRITES.format(name=read_only.dbname)
     if script in BUILTIN_SCRIPTS:
         return "it needs pgbench's tables: name script files with --workload"
     return "correct the script; nothing was measured"
