@@ -191,6 +191,11 @@ def test_a_database_that_is_there_is_read_where_it_is(servers: tuple[Cluster, ..
     refused = run(bench, *words, *load, "--workload", "write.sql")
     assert refused.returncode == 2, refused.stderr
     assert "write.sql cannot run on a replica" in refused.stderr
+    # A standby would take it.
+    (bench.folder / "alter.sql").write_text("ALTER SYSTEM SET work_mem = '5MB';\n")
+    alters = run(bench, *words, *load, "--workload", "alter.sql")
+    assert alters.returncode == 2, alters.stderr
+    assert "alter.sql may write" in alters.stderr
     # Nobody's consent is needed for what is only read.
     done = run(bench, *words, *load, "--workload", "read.sql", "--out", "read")
     assert done.returncode == 0, done.stderr
@@ -248,6 +253,9 @@ def test_what_is_no_replica_is_refused(servers: tuple[Cluster, ...], bench: Benc
     assert f"replica1 ({primary.root}, port {PORT}): This is the primary itself, or a copy of it" in itself
     nameless = say("--endpoint", "replicas")
     assert "needs their connection strings" in nameless
+    # The second one would stand for a follower that nobody has named.
+    twice = say("--endpoint", replicas(standby, standby))
+    assert f"replica1 ({standby.root}, port {PORT}) and replica2 ({standby.root}, port {PORT}) are the same" in twice
     role = say("--endpoint", f"{replicas(standby)} user=postgres")
     assert "Another role asks here than at the primary" in role
     missing = say("--endpoint", f"replicas=host={standby.root} port={PORT + 1}")
@@ -270,9 +278,20 @@ def test_options_that_do_not_go_with_replicas(bench: Bench) -> None:
     assert "names no replica" in empty.stderr
     uneven = refuse(bench, "bench", "--dsn", "host=db1", "--endpoint", "replicas=host=a,b port=1,2,3", *SHORT)
     assert "hosts and ports of different numbers" in uneven.stderr
+    primary = refuse(bench, "bench", "--dsn", "host=db1", "--endpoint", "primary=password=kanarienvogel", *SHORT)
+    assert "the primary is the server itself" in primary.stderr
+    broken = refuse(bench, "bench", "--dsn", "host=db1", "--endpoint", "replicas=password=a kanarienvogel", *SHORT)
+    assert "what names replicas is no connection string" in broken.stderr
+    assert "kanarienvogel" not in primary.stderr + broken.stderr
+    nine = ",".join("abcdefghi")
+    many = refuse(bench, "bench", "--dsn", "host=db1", "--endpoint", f"replicas=host={nine}", *SHORT)
+    each = [word for host in nine.split(",") for word in ("--endpoint", f"replicas=host={host}")]
+    compared = refuse(bench, "compare", "--dsn", "host=db1", "--endpoint", "primary", *each, *LOAD[:2])
+    for one in (many, compared):
+        assert "9 replicas are named, and a load reads from at most 8" in one.stderr
     hosts = refuse(bench, "bench", "--dsn", "host=db1", "--load-host", "l1", "--endpoint", "replicas=host=db2", *SHORT)
     assert "load hosts do not read from replicas" in hosts.stderr
-    assert {one.returncode for one in (no_server, empty, uneven, hosts)} == {2}
+    assert {one.returncode for one in (no_server, empty, uneven, primary, broken, many, compared, hosts)} == {2}
 
 
 @pytest.fixture
@@ -332,6 +351,17 @@ def test_a_replica_that_was_promoted_is_no_replica_any_more(pair: tuple[Cluster,
     assert f"replica1 ({standby.root}, port {PORT}) is no standby any more" in said
 
 
+def read_descendants(pid: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the arguments and the environment of each process below one, as /proc shows them to everyone or to its owner."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        # A process may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, (task / "children").read_text().split()):
+                place = Path(f"/proc/{child}")
+                yield (place / "cmdline").read_bytes(), (place / "environ").read_bytes()
+                yield from read_descendants(child)
+
+
 def test_a_password_for_a_replica_is_found_by_libpq_and_kept_nowhere(bench: Bench) -> None:
     secret = "kanarienvogel"
     with running(18, conf="password_encryption = 'scram-sha-256'\n") as primary:
@@ -346,11 +376,22 @@ def test_a_password_for_a_replica_is_found_by_libpq_and_kept_nowhere(bench: Benc
             assert "replica1: cannot connect to the server" in without.stderr
             token = bench.folder.parent / "token"
             token.write_text(secret)
-            done = run(bench, *words, "--password-command", f"cat {token}")
+            asking = (*words[:-1], "15s", "--password-command", f"cat {token}")
+            # Of a process that is forked and not started, /proc shows another's environment.
+            options = {"cwd": bench.folder, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "prefix": ("env",)}
+            with Program(asking, **options) as child:
+                while standby.sql(WORKING) != "3":
+                    assert child.poll() is None, child.communicate()
+                    time.sleep(0.1)
+                seen = list(read_descendants(child.pid))
+                said = child.communicate()
             token.unlink()
-            assert done.returncode == 0, done.stderr
+            assert child.returncode == 0, said
+            for program in (b"pgbench", b"server_sampler", b"ping"):
+                assert any(program in arguments for arguments, _ in seen), seen
+            assert not any(secret.encode() in text for texts in seen for text in texts)
             assert (trial := open_record(bench.record).read_trials()[0]).status is TrialStatus.FINISHED
             assert {"server", "ping"}.isdisjoint({gap.source for gap in trial.gaps})
     kept = [path for path in bench.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert kept == []
-    assert secret not in done.stderr + done.stdout
+    assert secret not in "".join(said)

@@ -137,7 +137,7 @@ def read_endpoints(
 def _check_conninfo(name: str, conninfo: str, *, dsn: str | None) -> None:
     if name == _PRIMARY:
         raise SpecError(
-            f"--endpoint primary={conninfo}: the primary is the server itself", hint="--dsn says where that is reached"
+            "--endpoint primary=CONNINFO: the primary is the server itself", hint="--dsn says where that is reached"
         )
     if name != _REPLICAS:
         return

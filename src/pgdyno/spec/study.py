@@ -161,7 +161,6 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
         for key in ("apply", "replicas"):
             if getattr(self, key) and not is_given:
                 raise ValueError(f'{key} goes with kind = "given"')
-        check_range("replicas", len(self.replicas), 0, MOST_STANDBYS)
         if is_given != (self.dsn is not None):
             raise ValueError('dsn goes with kind = "given", and is needed there')
         if is_given and self.port is not None:

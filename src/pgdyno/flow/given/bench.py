@@ -47,7 +47,7 @@ from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.hosts import make_named_hosts
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.read import APPLY_USE, resolve_command
-from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec, Study
+from pgdyno.spec.study import BUILTIN_SCRIPTS, MOST_STANDBYS, ServerKind, ServerSpec, Study
 from pgdyno.spec.table import CacheState
 
 # Five trials of each workload: their scatter has an interval. All three take eight minutes, the quick one two.
@@ -152,6 +152,10 @@ def _with_defaults(study: Study) -> Study:
 def _with_each_replica(study: Study) -> Study:
     """Return a study that names each replica by itself, so that its number is known."""
     each = tuple(one for dsn in study.server.replicas for one in split_hosts(dsn))
+    if len(each) > MOST_STANDBYS:
+        raise SpecError(
+            f"{len(each)} replicas are named, and a load reads from at most {MOST_STANDBYS}", hint="name fewer of them"
+        )
     return msgspec.structs.replace(study, server=msgspec.structs.replace(study.server, replicas=each))
 
 
@@ -181,11 +185,7 @@ def bench_given(
     check_new(place)
     _refuse_questions(asked)
     check_given_replicas(asked)
-    strings = [asked.server.dsn, *asked.server.replicas, *(pooler.dsn for pooler in asked.poolers.values())]
-    if any(has_password(string) for string in strings if string is not None):
-        raise SpecError(
-            "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
-        )
+    _refuse_passwords(asked)
     if asked.data.init is not None:
         # What is wrong with it shows before the server is asked anything.
         hash_init_file(Path(asked.data.init))
@@ -200,6 +200,18 @@ def bench_given(
             run_given_sweep(store, ready, ui)
         tell_kept(planned.study, ready, ui)
     return report_step(store, ui)
+
+
+def _refuse_passwords(asked: Study) -> None:
+    strings = [
+        ("--dsn", asked.server.dsn),
+        *(("what names replicas", dsn) for dsn in asked.server.replicas),
+        *((f"that of the pooler {name}", pooler.dsn) for name, pooler in asked.poolers.items()),
+    ]
+    if any(has_password(dsn, of=of) for of, dsn in strings if dsn is not None):
+        raise SpecError(
+            "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
+        )
 
 
 def begin_given_record(

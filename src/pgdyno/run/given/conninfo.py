@@ -64,13 +64,17 @@ def find_password_command() -> PasswordCommand | None:
     return _Source.command
 
 
-def has_password(dsn: str) -> bool:
+def has_password(dsn: str, *, of: str = "--dsn") -> bool:
     """Return whether a connection string itself holds a secret, which every account of the machine then sees.
+
+    Args:
+        dsn: The string.
+        of: Where the user wrote it.
 
     Raises:
         SpecError: It is no connection string.
     """
-    return not SECRETS.isdisjoint(_read(dsn))
+    return not SECRETS.isdisjoint(_read(dsn, of=of))
 
 
 def hide_secrets(dsn: str) -> str:
@@ -164,14 +168,14 @@ def connect(dsn: str, *, options: str = "") -> Connection:
     return connection
 
 
-def _read(dsn: str) -> dict[str, Any]:
+def _read(dsn: str, *, of: str = "--dsn") -> dict[str, Any]:
     try:
         keywords = conninfo_to_dict(dsn)
     except (psycopg.Error, UnicodeError):
         keywords = None
     if keywords is None or not _is_plausible(keywords):
         raise SpecError(
-            "--dsn is no connection string",
+            f"{of} is no connection string",
             hint="for example postgresql://bench@db1:5432/postgres, 'host=db1 user=bench', or service=NAME;"
             " in a URI, %-encode special characters of a password",
         )
