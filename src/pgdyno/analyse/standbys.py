@@ -147,8 +147,8 @@ def measure_standbys(data: TrialData, *, count: int, is_given: bool = False) -> 
     Args:
         data: The trial's data.
         count: How many standbys the study has.
-        is_given: Whether these are replicas of a given server, which it lists with all others by names of their own, and whose load is
-            seen with what else runs there.
+        is_given: Whether the server is a given one: it lists all its standbys, by names that others chose, and shows neither their
+            CPUs nor which of its own sessions wait for them.
     """
     samples = _find_samples(data, count)
     if samples is None:

@@ -231,7 +231,8 @@ def _replicas(server: GivenServer, _: int) -> Iterator[Finding]:
             rule="replicas",
             severity=Severity.WARNING,
             claim="Other servers follow this one.",
-            evidence=f"connected standbys, and replication slots that wait, beyond those that are read from: {server.replica_count}",
+            evidence=f"connected standbys, and replication slots that none of them uses: {server.replica_count},"
+            " not counting replicas that the study reads from",
             why="They get all that a load writes, may fall behind, and keep WAL on this server's disk.",
             advice="Measure a server without replicas, or accept that.",
         )

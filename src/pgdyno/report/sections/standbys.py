@@ -33,8 +33,8 @@ _WAITS_REMARK = (
 )
 _ON_ONE_MACHINE = "All servers share this machine's CPUs: CPU time spent on reading is not available to the primary."
 _ELSEWHERE = (
-    "Where they and the primary run is not seen: what differs between them may be the machine, the network, or settings, of which the"
-    " report has the primary's. Each trial began when they had replayed what the primary had written."
+    "Their machines are not seen: a replica may differ from the primary in its machine, its network and its settings, and those in this"
+    " report are the primary's. Each trial began when they had replayed what the primary had written."
 )
 _LAGS = "pg_stat_replication"
 _WAITS = (Resource.STANDBY, Resource.WAL_FLUSH, Resource.LOCK, Resource.CPU, Resource.CLIENT)

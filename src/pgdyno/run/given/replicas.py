@@ -104,7 +104,7 @@ class Replicas:
             )
 
     def check_distinct(self) -> None:
-        """Make sure that no two of them are one server, which would stand for two that follow the primary.
+        """Make sure that no two of them are one server, which would count as two that follow the primary.
 
         Raises:
             SpecError: Two are one server.
