@@ -290,9 +290,11 @@ def test_options_that_do_not_go_with_replicas(bench: Bench) -> None:
     compared = refuse(bench, "compare", "--dsn", "host=db1", "--endpoint", "primary", *each, *LOAD[:2])
     for one in (many, compared):
         assert "9 replicas are named, and a load reads from at most 8" in one.stderr
+    axis = refuse(bench, "sweep", "endpoint=primary,replicas=host=db2", "--dsn", "host=db1", *LOAD[:2])
+    assert "the axis endpoint takes names" in axis.stderr
     hosts = refuse(bench, "bench", "--dsn", "host=db1", "--load-host", "l1", "--endpoint", "replicas=host=db2", *SHORT)
     assert "load hosts do not read from replicas" in hosts.stderr
-    assert {one.returncode for one in (no_server, empty, uneven, primary, broken, many, compared, hosts)} == {2}
+    assert {one.returncode for one in (no_server, empty, uneven, primary, broken, many, compared, axis, hosts)} == {2}
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def read_pooler_axes(
         The axes, the endpoint of all levels or None, the tables of poolers, and the connection strings of replicas.
 
     Raises:
-        SpecError: As for `read_endpoints`; or a size is no whole number.
+        SpecError: As for `read_endpoints`; a size is no whole number; or a level has a connection string.
     """
     from pgdyno.flow.comparison_options import read_levels  # noqa: PLC0415 - --help needs no flow
 
@@ -171,7 +171,7 @@ def read_pooler_axes(
     for axis in axes:
         levels = axis.partition("=")[2]
         if axis.startswith(_ENDPOINT_AXIS):
-            varied += levels.split(",")
+            varied += _read_names(levels)
         if not axis.startswith(_SIZE_AXIS):
             written.append(axis)
             continue
@@ -196,6 +196,15 @@ def read_pooler_axes(
         return written, None, {pool: given(mode=mode, size=count) for pool, count in sizes.items()}, []
     names, poolers, replicas = read_endpoints(varied, dsn=dsn, mode=mode, size=size)
     return written, None if endpoint is None else names[0], poolers, replicas
+
+
+def _read_names(levels: str) -> list[str]:
+    if "=" in levels:
+        raise SpecError(
+            "the axis endpoint takes names, and no connection strings",
+            hint="`pgdyno compare --endpoint primary --endpoint replicas=CONNINFO` compares what runs already",
+        )
+    return levels.split(",")
 
 
 def _read_size(axis: str, level: str) -> int:
