@@ -11,6 +11,7 @@ import pytest
 from pgdyno.conduct.machine import check_same
 from pgdyno.errors import HostError
 from pgdyno.flow.given.bench import check_same_server
+from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
 from tests.given import give
 from tests.records import RECORDS
@@ -23,13 +24,31 @@ def test_a_load_comes_from_the_machine_that_it_came_from(tmp_path: Path) -> None
 
     def go_on(**changed: object) -> None:
         host = msgspec.structs.replace(before, **changed)
-        ready = SimpleNamespace(seen=record.given, host=record.host, load=None, load_host=host)
+        ready = SimpleNamespace(seen=record.given, replicas=(), host=record.host, load=None, load_host=host)
         check_same_server(record, ready)  # type: ignore[arg-type] - what of it is used
 
     go_on(host_name="another container")
     for name, value in (("cpu_model", "another"), ("cpu_count", 96), ("kernel", "another")):
         with pytest.raises(HostError, match="the load comes from another machine or kernel now"):
             go_on(**{name: value})
+
+
+def test_a_study_goes_on_with_the_replicas_that_it_read_from(tmp_path: Path) -> None:
+    given = RecordStore(give("v1-pg18", tmp_path).path).read_record()
+    assert given.given is not None
+    record = msgspec.structs.replace(given, replicas=(given.given,))
+
+    def go_on(*replicas: GivenServer) -> None:
+        ready = SimpleNamespace(
+            seen=given.given, replicas=replicas, host=given.host, load=None, load_host=given.load_host
+        )
+        check_same_server(record, ready)  # type: ignore[arg-type] - what of it is used
+
+    go_on(given.given)
+    others = (), (given.given, given.given), (msgspec.structs.replace(given.given, version="18.0"),)
+    for replicas in others:
+        with pytest.raises(HostError, match="another replica is there now"):
+            go_on(*replicas)
 
 
 def test_a_device_that_was_not_looked_for_does_not_end_a_study(tmp_path: Path) -> None:
@@ -42,7 +61,7 @@ def test_a_device_that_was_not_looked_for_does_not_end_a_study(tmp_path: Path) -
 
     def go_on(**changed: object) -> None:
         host = msgspec.structs.replace(then, data_disk=msgspec.structs.replace(then.data_disk, **changed))
-        ready = SimpleNamespace(seen=given.given, host=host, load=None, load_host=given.load_host)
+        ready = SimpleNamespace(seen=given.given, replicas=(), host=host, load=None, load_host=given.load_host)
         check_same_server(msgspec.structs.replace(given, host=then), ready)  # type: ignore[arg-type] - what of it is used
         check_same(record, host, record.preflight, record.server)
 
