@@ -65,6 +65,15 @@ class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
         """The number of clients of each trial."""
         return self.loads[self.of_load]
 
+    def average_in_rounds(self) -> Floats:
+        """Return the mean ln TPS of each load in each round, shape (rounds, loads); NaN where a round lacks a load."""
+        shape = (self.rounds_count, len(self.loads))
+        sums, trials = np.zeros(shape), np.zeros(shape)
+        np.add.at(sums, (self.of_round, self.of_load), self.log_tps)
+        np.add.at(trials, (self.of_round, self.of_load), 1.0)
+        result: Floats = np.divide(sums, trials, out=np.full(shape, np.nan), where=trials > 0)
+        return result
+
     def within_rounds(self, values: Floats) -> Floats:
         """Remove the rounds' effects from `values`, shape (..., trials), by least squares."""
         result: Floats = values - values @ self.blocks @ self.blocks.T

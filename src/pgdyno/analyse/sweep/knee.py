@@ -75,12 +75,7 @@ def _compare_in_rounds(sweep: SweepTrials) -> tuple[Floats, Floats, NDArray[np.i
 
     A standard error is infinite where fewer than two rounds have both loads.
     """
-    count = len(sweep.loads)
-    shape = (sweep.rounds_count, count)
-    sums, trials = np.zeros(shape), np.zeros(shape)
-    np.add.at(sums, (sweep.of_round, sweep.of_load), sweep.log_tps)
-    np.add.at(trials, (sweep.of_round, sweep.of_load), 1.0)
-    levels = np.divide(sums, trials, out=np.full(shape, np.nan), where=trials > 0)
+    levels = sweep.average_in_rounds()
     differences = levels[:, None, :] - levels[:, :, None]
     seen = np.isfinite(differences)
     rounds = seen.sum(axis=0)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_means, t_quantile
-from pgdyno.analyse.sweep.client_trials import NO_NOISE, LoadContrasts, SweepTrials
+from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
 
 _ONE_ROUND = "one round has this load: its spread is not known"
 
@@ -26,17 +26,17 @@ def estimate_levels(sweep: SweepTrials, compared: LoadContrasts) -> tuple[Estima
         return tuple(msgspec.structs.replace(one, low=None, high=None, reason=NO_NOISE) for one in levels)
     if sweep.rounds_count < 2:
         return levels
-    return tuple(_widen(sweep, load, level) for load, level in enumerate(levels))
+    of_rounds = sweep.average_in_rounds()
+    return tuple(
+        _widen(level, column[np.isfinite(column)], sweep.confidence)
+        for level, column in zip(levels, of_rounds.T, strict=True)
+    )
 
 
-def _widen(sweep: SweepTrials, load: int, level: Estimate) -> Estimate:
-    assert level.value is not None  # noqa: S101 - each load has a trial
-    is_own = sweep.of_load == load
-    sums, counts = np.bincount(sweep.of_round[is_own], sweep.log_tps[is_own]), np.bincount(sweep.of_round[is_own])
-    of_rounds = sums[counts > 0] / counts[counts > 0]
+def _widen(level: Estimate, of_rounds: Floats, confidence: float) -> Estimate:
     rounds = len(of_rounds)
     if rounds < 2:
         return msgspec.structs.replace(level, low=None, high=None, reason=_ONE_ROUND)
-    quantile = t_quantile(rounds - 1, (1 + sweep.confidence) / 2)
+    quantile = t_quantile(rounds - 1, (1 + confidence) / 2)
     middle, ratio = math.exp(of_rounds.mean()), math.exp(quantile * of_rounds.std(ddof=1) / math.sqrt(rounds))
     return msgspec.structs.replace(level, value=middle, low=middle / ratio, high=middle * ratio, reason=None)

@@ -214,7 +214,7 @@ def _describe_points(
     sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]]
 ) -> tuple[LoadPoint, ...]:
     low, high = compared.log_ratio - compared.half, compared.log_ratio + compared.half
-    tps = estimate_levels(sweep, compared)
+    tps, rounds = estimate_levels(sweep, compared), np.isfinite(sweep.average_in_rounds()).sum(axis=0)
     points = []
     for i, clients in enumerate(sweep.loads.astype(int).tolist()):
         log_to_best = float(compared.log_ratio[i, compared.best])
@@ -225,7 +225,7 @@ def _describe_points(
             LoadPoint(
                 clients=clients,
                 tps=tps[i],
-                rounds=len(np.unique(sweep.of_round[sweep.of_load == i])),
+                rounds=int(rounds[i]),
                 to_best=_estimate_ratio(sweep, i, log_to_best if is_linked else None, least, most),
                 efficiency=_estimate_efficiency(sweep, compared, i),
                 status=status,
