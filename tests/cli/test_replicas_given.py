@@ -334,7 +334,7 @@ def test_a_replica_whose_replay_is_paused_is_named_with_how_far_it_is_behind(
     pair: tuple[Cluster, Cluster], bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     primary, standby = pair
-    monkeypatch.setattr("pgdyno.run.given.replicas._NO_PROGRESS_S", 1.0)
+    monkeypatch.setattr("pgdyno.run.given.replicas.copy_patience_s", lambda _: 1.0)
     standby.sql("SELECT pg_wal_replay_pause()")
     assert wait_until(lambda: standby.sql("SELECT pg_get_wal_replay_pause_state()") == "paused")
     primary.sql("CREATE TABLE written AS SELECT generate_series(1, 1000)")

@@ -50,7 +50,7 @@ def test_a_slot_counts_beside_those_who_are_connected_unless_one_of_them_uses_it
 def test_a_server_that_replays_on_without_the_data_is_not_waited_for(
     servers: tuple[Cluster, Cluster], address: Address, opened: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas, "_NO_PROGRESS_S", 1.0)
+    monkeypatch.setattr(replicas, "copy_patience_s", lambda _: 1.0)
     looks = 0
 
     def write(_: str) -> None:

@@ -33,8 +33,6 @@ from pgdyno.run.postgres.timeouts import NoAnswerError
 _TEMPLATES = {"template0", "template1"}
 # It looks at the tables and the plans beside the load.
 _OWN_CONNECTIONS = 2
-# For each 5 MB that a slow disk copies in a second.
-_SLOW_DISK_BYTES_PER_S = 5_000_000
 # The server itself waits 5 s for sessions to end, which on a busy machine is not enough. Source: PostgreSQL 18
 # src/backend/storage/ipc/procarray.c, CountOtherDBBackends.
 _TRIES = 3
@@ -244,12 +242,17 @@ def _cancel_copy(address: Address, name: str) -> None:
         connection.execute(_CANCEL_COPY, (f'CREATE DATABASE "{name}"',))
 
 
+def copy_patience_s(size_bytes: int) -> float:
+    """Return how long the copy of a database may take, which a slow disk reads and writes."""
+    return timeouts.QUERY_PATIENCE_S + 2 * size_bytes / timeouts.SLOW_DISK_BYTES_PER_S
+
+
 def _execute(
     connection: sql.Connection, words: LiteralString, name: str, *, source: str = "", size_bytes: int = 0
 ) -> None:
     """Execute a statement on a database, and again where sessions that are about to end are still there."""
     named = compose.SQL(words).format(name=compose.Identifier(name), source=compose.Identifier(source or name))
-    patience_s = timeouts.QUERY_PATIENCE_S + 2 * size_bytes / _SLOW_DISK_BYTES_PER_S
+    patience_s = copy_patience_s(size_bytes)
     for tries_left in reversed(range(_TRIES)):
         try:
             with timeouts.limit(connection, patience_s):

@@ -16,6 +16,7 @@ from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.types import Gap
 from pgdyno.run.given.access import open_access, with_settings
+from pgdyno.run.given.database import copy_patience_s
 from pgdyno.run.given.poolers import complete_dsn
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.host.clock import monotonic_s
@@ -34,9 +35,6 @@ _LAGS = "pg_stat_replication"
 _LOOK_EVERY_S = 0.1
 # A restart of one takes about as long.
 _RETURNS_WITHIN_S = 60.0
-_NO_PROGRESS_S = 60.0
-# A slow disk writes a copied database in one step of the replay, as `database._execute` allows it to be copied.
-_SLOW_DISK_BYTES_PER_S = 2_500_000
 _HINT_AWAY = "see its log, or ask who runs it; `pgdyno resume` continues once it answers"
 _HINT_LATE = (
     "pg_stat_replication on the primary and pg_stat_wal_receiver there say whether it streams; recovery_min_apply_delay,"
@@ -98,10 +96,10 @@ class Replicas:
             return
         with sql.connect(primary) as connection:
             target = sql.read_flushed_wal(connection)
+        # A copied database may be one record of WAL.
+        patience_s = copy_patience_s(size_bytes)
         for one in self._all:
-            _Wait(one, target, database, patience_s=_NO_PROGRESS_S + size_bytes / _SLOW_DISK_BYTES_PER_S).wait(
-                on_activity
-            )
+            _Wait(one, target, database, patience_s=patience_s).wait(on_activity)
 
     def check_distinct(self) -> None:
         """Make sure that no two of them are one server, which would count as two that follow the primary.
@@ -138,8 +136,7 @@ class Replicas:
         """
         for one in self._all:
             try:
-                now = _ask(one, sql.read_start_time)
-                is_standby = _ask(one, sql.is_in_recovery)
+                now, is_standby = _ask(one, _look)
             except StepFailedError as error:
                 raise error from cause
             if now != self._started_at.get(one.name, now):
@@ -281,6 +278,11 @@ def _ask(replica: Replica, read: Callable[[sql.Connection], _T]) -> _T:
             return read(connection)
     except StepFailedError as error:
         raise _away(replica, error) from error
+
+
+def _look(connection: sql.Connection) -> tuple[str, bool]:
+    """Return when a server was started, and whether it is a standby."""
+    return sql.read_start_time(connection), sql.is_in_recovery(connection)
 
 
 def _away(replica: Replica, error: StepFailedError) -> StepFailedError:

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 # A checkpoint writes all dirty buffers: minutes on slow disks.
 _CHECKPOINT_PATIENCE_S = 600.0
 _HAS_TRANSACTION_TIMEOUT = 170_000
-# The read rate of the slowest volumes, for reading whole tables.
-_SLOW_DISK_BYTES_PER_S = 5_000_000
 
 Connection = psycopg.Connection[dict[str, Any]]
 Values = dict[str, int | float | None]
@@ -88,14 +86,12 @@ SELECT backend_type, state, wait_event_type, wait_event, count(*) AS observed_co
 FROM pg_catalog.pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()
 GROUP BY backend_type, state, wait_event_type, wait_event"""
 
-# The sources `client` and `session` belong to this connection, not to the server. Some settings may hold a password, or a key of
-# the archive. A server that does not archive shows no archive_command.
+# The sources `client` and `session` belong to this connection, not to the server. The values of some settings are not read, since
+# they may hold a password or a key. A server that does not archive shows no archive_command.
 # What a session asks for counts, but not what libpq asks for by itself.
 SETTINGS_NOT_DEFAULT = """
 SELECT name, unit, boot_val AS boot_value, source,
-       CASE WHEN name IN ('archive_cleanup_command', 'archive_command', 'primary_conninfo', 'recovery_end_command',
-                          'restore_command', 'ssl_passphrase_command') AND setting <> '(disabled)'
-            THEN '(not recorded)' ELSE setting END AS value
+       CASE WHEN name = ANY(%s) AND setting <> '(disabled)' THEN %s ELSE setting END AS value
 FROM pg_catalog.pg_settings
 WHERE setting IS DISTINCT FROM boot_val AND source <> 'session'
   AND NOT (source = 'client' AND name IN ('application_name', 'client_encoding'))
@@ -855,8 +851,10 @@ def read_backend_pid(connection: Connection) -> int:
 def read_settings(connection: Connection) -> tuple[SettingFact, ...]:
     """Read the server's settings that differ from the built-in values, by name."""
     from pgdyno.record.types import SettingFact  # noqa: PLC0415 - see above
+    from pgdyno.spec.table import ARCHIVE_SETTINGS, NOT_RECORDED, SECRET_SETTINGS  # noqa: PLC0415 - see above
 
-    return tuple(msgspec.convert(row, SettingFact) for row in _rows(connection, SETTINGS_NOT_DEFAULT))
+    hidden = ([*SECRET_SETTINGS, *ARCHIVE_SETTINGS], NOT_RECORDED)
+    return tuple(msgspec.convert(row, SettingFact) for row in _rows(connection, SETTINGS_NOT_DEFAULT, hidden))
 
 
 def find_unapplied_settings(connection: Connection, names: list[str]) -> tuple[str, ...]:
@@ -1000,7 +998,7 @@ def read_shared_buffers(connection: Connection) -> int:
 
 def checkpoint(connection: Connection) -> None:
     """Write everything dirty to disk now; a large shared_buffers on a slow disk takes hours."""
-    patience_s = _CHECKPOINT_PATIENCE_S + read_shared_buffers(connection) / _SLOW_DISK_BYTES_PER_S
+    patience_s = _CHECKPOINT_PATIENCE_S + read_shared_buffers(connection) / timeouts.SLOW_DISK_BYTES_PER_S
     _execute(connection, CHECKPOINT, patience_s=patience_s)
 
 
@@ -1031,7 +1029,7 @@ def warm_dataset(connection: Connection) -> Warming:
 
 
 def _reading_patience_s(size_bytes: int) -> float:
-    return timeouts.QUERY_PATIENCE_S + size_bytes / _SLOW_DISK_BYTES_PER_S
+    return timeouts.QUERY_PATIENCE_S + size_bytes / timeouts.SLOW_DISK_BYTES_PER_S
 
 
 def _warm_by_index_scans(connection: Connection) -> Warming:

@@ -19,6 +19,8 @@ from pgdyno.errors import StepFailedError
 
 CONNECT_PATIENCE_S = 10
 QUERY_PATIENCE_S = 60.0
+SLOW_DISK_BYTES_PER_S = 5_000_000
+"""The rate of the slowest volumes, at which whole tables are read, and databases are read and written."""
 
 
 class NoAnswerError(StepFailedError):
