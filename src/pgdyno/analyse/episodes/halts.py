@@ -60,8 +60,8 @@ def suspect_halt(data: TrialData, episode: Episode) -> Suspect | None:
     halt = max(met, key=lambda one: met[one])
     explained = min(met[halt] / (until_s - episode.from_s), 1.0)
     text = (
-        f"no sample of any kind was taken for {halt.to_s - halt.from_s:.1f} s from {halt.from_s - start_s:.1f} s on, of which the"
-        f" OS sampler had a CPU or waited for one for {halt.busy_s:.1f} s, and anybody waited for I/O for {halt.io_s:.1f} s: the"
+        f"no sample of any kind was taken for {halt.to_s - halt.from_s:.1f} s from {halt.from_s - start_s:.1f} s on, while"
+        f" the OS sampler had a CPU, or waited for one, for {halt.busy_s:.1f} s and somebody waited for I/O for {halt.io_s:.1f} s: the"
         " machine, or pgdyno with its server, stood still (SIGSTOP, `docker pause`, a suspended virtual machine)"
     )
     return Suspect(cause=Cause.HALT, fits=explained >= _MIN_EXPLAINED, text=text, explained_ratio=explained)
@@ -82,9 +82,12 @@ def _find_on(samples: OsSamples, others_s: Floats) -> Iterator[Halt]:
     if samples.header is None or samples.frame.height < 2 or not threads:
         return
     times_s, interval_s = gauge(samples.frame, "t_s"), samples.header.interval_s
+    missed = np.flatnonzero(np.diff(times_s) > MISSED_AFTER_INTERVALS * interval_s).tolist()
+    if not missed:
+        return
     busy = sum((had + waited for had, waited in threads), start=np.zeros(1))
     waiting = _find_io_ratios(samples)
-    for at in np.flatnonzero(np.diff(times_s) > MISSED_AFTER_INTERVALS * interval_s).tolist():
+    for at in missed:
         step_s = float(times_s[at + 1] - times_s[at])
         inside_s = others_s[(others_s > times_s[at]) & (others_s < times_s[at + 1])]
         edges_s = np.sort(np.concatenate([times_s[at : at + 2], inside_s])).tolist()
