@@ -48,9 +48,9 @@ def share_of_left_bytes(draft: Draft) -> float:
 def checkpoints_room_bytes(draft: Draft) -> float:
     """Return the most that max_wal_size may be on its disk: a share of what is left.
 
-    Where data are still to come which leave too little, the mistake lies elsewhere, and frequent checkpoints do not mend it: then it is
-    no less than is built in, if the same share of the space without the data is as much. Space that is there and short is another
-    matter: a larger max_wal_size would fill it.
+    If data that are still to come leave too little, the disk or their size is wrong, which frequent checkpoints do not mend. The most
+    is then the built-in value, or the same share of the space without these data if that is less. Space that is short without
+    them is another matter: a larger max_wal_size would fill it.
     """
     subject = draft.subject
     free = max(0.0, wal_disk(subject).free_bytes.value - draft.number(_KEPT))

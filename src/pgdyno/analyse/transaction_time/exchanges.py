@@ -29,7 +29,7 @@ def count_exchanges(
         warm_up: pgbench's summary of the warm-up, which lists the commands of script files; None without a warm-up.
         load: pgbench's summary of the measured load, with the transactions of each script if there are several; None if it was
             not read.
-        part: The part of the load whose transactions they are, and which `load` is the summary of; empty: all of them.
+        part: Name of the part of the load that is meant, of which `load` is then the summary; empty: the whole load.
 
     Raises:
         UncountableError: They cannot be counted, with the reason.

@@ -103,9 +103,8 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _find_free_connections(self) -> int | None:
         """Return the smallest number of free connections of the server and its replicas; None if none is known."""
-        on_replicas = [one.free_connections for one in self.replicas if one.free_connections is not None]
-        known = [self.seen.connections_for_clients, min(on_replicas, default=None)]
-        return min((one for one in known if one is not None), default=None)
+        each = (self.seen.connections_for_clients, *(one.free_connections for one in self.replicas))
+        return min((one for one in each if one is not None), default=None)
 
 
 @contextmanager

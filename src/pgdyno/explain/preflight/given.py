@@ -55,7 +55,7 @@ def find_given_obstacles(
         makes_database: Whether the load runs in a database of pgdyno's own.
         may_write: Whether the load may write.
         is_live: Whether live pairs were asked for, whose clients may be connected all at once.
-        named_replicas: Replicas that the study reads from, by which it says that they may get what it writes.
+        named_replicas: The number of replicas that the study reads from: to name one is to agree that it gets what the load writes.
         activity: What other programs do on this machine, if the load is to come from here.
     """
     beyond = None if server.replica_count is None else max(0, server.replica_count - named_replicas)

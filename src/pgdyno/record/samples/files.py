@@ -136,10 +136,10 @@ def find_missed(samples: OsSamples | ServerSamples) -> tuple[Missed, ...]:
         return ()
     limit_s = MISSED_AFTER_INTERVALS * samples.header.interval_s
     times_s = samples.frame["t_s"].to_list()
-    return find_silence(times_s, times_s, limit_s=limit_s)
+    return find_missed_between(times_s, times_s, limit_s=limit_s)
 
 
-def find_silence(begun_s: Sequence[float], ended_s: Sequence[float], *, limit_s: float) -> tuple[Missed, ...]:
+def find_missed_between(begun_s: Sequence[float], ended_s: Sequence[float], *, limit_s: float) -> tuple[Missed, ...]:
     """Find the gaps in which a sample began more than `limit_s` after the one before it had ended; both by time."""
     pairs = zip(ended_s, begun_s[1:], strict=False)
     return tuple(Missed(from_s=a, to_s=b) for a, b in pairs if b - a > limit_s)

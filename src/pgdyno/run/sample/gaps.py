@@ -19,7 +19,7 @@ from pgdyno.record.samples.files import (
     OsSamples,
     ServerSamples,
     find_missed,
-    find_silence,
+    find_missed_between,
 )
 from pgdyno.record.samples.pings import read_pings
 from pgdyno.record.samples.pooler import find_end, read_pooler
@@ -85,7 +85,7 @@ def find_pooler_gaps(child: Child, stopped_s: float, *, interval_s: float) -> tu
     # Where its file could not be made, there is none to read; one that is damaged is told when the trial is read.
     with contextlib.suppress(OSError, ValueError):
         times_s = [one.t_s for one in read_pooler(child.path.parent).samples]
-        gaps = _list_late(child, find_silence(times_s, times_s, limit_s=MISSED_AFTER_INTERVALS * interval_s))
+        gaps = _list_late(child, find_missed_between(times_s, times_s, limit_s=MISSED_AFTER_INTERVALS * interval_s))
         reason = reason and (find_end(child.path) or reason)
     return (*gaps, *_list_failure(child, reason, stopped_s))
 
@@ -96,7 +96,7 @@ def find_ping_gaps(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:
     with contextlib.suppress(OSError, ValueError):
         pings = read_pings(child.path.parent)
         begun_s, ended_s = pings.began_s.tolist(), (pings.began_s + pings.round_trip_s).tolist()
-        gaps = _list_late(child, find_silence(begun_s, ended_s, limit_s=_PING_SILENCE_S))
+        gaps = _list_late(child, find_missed_between(begun_s, ended_s, limit_s=_PING_SILENCE_S))
     return (*gaps, *_list_failure(child, child.failure, stopped_s))
 
 
