@@ -120,8 +120,8 @@ def test_a_load_that_is_held_is_told_so_and_needs_no_other_sweep() -> None:
     assert found[CEILING].claim.startswith("The load stops at 60")
     assert "with no resource used up" in found[CEILING].claim
     assert found[CEILING].confirm == ""
-    assert found[CLIENTS].claim.startswith("2 clients [2 – 2] at work reach its highest TPS")
-    assert found[CLIENTS].advice == "Let a pool open 2 connections [2 – 2], and make the other clients wait there."
+    assert found[CLIENTS].claim.startswith("2 clients [2 – 2] at work reach 90 % of its highest TPS")
+    assert found[CLIENTS].advice == "Let a pool open 3 to 4 connections, and make the other clients wait there."
 
 
 def test_too_few_clients_are_told_how_many_it_takes() -> None:

@@ -61,7 +61,7 @@ def test_a_measured_peak_is_told_before_what_was_worked_out() -> None:
     ceiling, _, clients = describe_capacity(capacity)
     assert "tpcb-like peaks at 60" in ceiling
     assert "the highest point of the sweep over clients, whichever number of them reaches it" in ceiling
-    assert clients.startswith("2 active sessions [2 – 2] reach the full throughput")
+    assert clients.startswith("2 active sessions [2 – 2] reach 90 % of the full throughput")
 
 
 @pytest.mark.parametrize("flushes", [5000.0, 300.0], ids=["of CPUs", "of flushes"])

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgdyno.analyse.capacity.clients import describe_pool
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity
 from pgdyno.analyse.estimate import USEFUL_FACTOR, Estimate, is_too_wide
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.sweep.knee import KNEE_RATIO
 from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.commands import Command, MeasuredLoad, write_command, write_disk
 from pgdyno.explain.finding import Finding, Severity
@@ -196,14 +198,13 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
     advice = capacity.advice
     if advice.clients is not None and advice.low is not None and advice.high is not None:
         interval = f"[{advice.low:,} – {advice.high:,}]"
-        connections = count_things(advice.clients, "connection")
         yield Finding(
             rule=CLIENTS,
             severity=Severity.NOTE,
-            claim=f"{count_things(advice.clients, 'client')} {interval} at work reach its highest TPS.",
+            claim=f"{count_things(advice.clients, 'client')} {interval} at work reach {KNEE_RATIO * 100:g} % of its highest TPS.",
             evidence=f"From the {advice.how}",
-            why="More of them only queue and make transactions longer.",
-            advice=f"Let a pool open {connections} {interval}, and make the other clients wait there.",
+            why="More of them gain little: they queue, and transactions take longer.",
+            advice=f"Let a pool open {describe_pool(advice.clients)}, and make the other clients wait there.",
             workload=capacity.workload,
             shows=(ChartKind.TPS,),
         )

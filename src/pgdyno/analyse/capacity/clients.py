@@ -17,6 +17,8 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.models.commits import ceiling_tps
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.plan.endpoints import POOL_PER_KNEE
+from pgdyno.units import count_things
 
 # Slack so that the hint does not round up for a hundredth of a session.
 _SLACK = 0.99
@@ -25,7 +27,7 @@ _SLACK = 0.99
 def advise_clients(
     workload: WorkloadAnalysis, sweep: ClientSweep | None, *, bounds: Sequence[Bound], lowest: Estimate, is_full: bool
 ) -> ClientAdvice:
-    """Advise the smallest number of active sessions that reaches the highest TPS.
+    """Advise the smallest number of active sessions that reaches the highest TPS, or comes near it where a sweep tells.
 
     Args:
         workload: The load at one number of clients.
@@ -60,6 +62,12 @@ def advise_clients(
         how="the ceiling times what a transaction takes, without and with a queue",
         reason="a sweep over clients would tell more",
     )
+
+
+def describe_pool(clients: int) -> str:
+    """Describe how many connections a pool needs for a knee at so many clients: `6 to 8 connections`."""
+    least, most = (math.ceil(ratio * clients) for ratio in POOL_PER_KNEE)
+    return f"{least:,} to {count_things(most, 'connection')}" if least < most else count_things(most, "connection")
 
 
 def _read_sweep(sweep: ClientSweep) -> ClientAdvice:

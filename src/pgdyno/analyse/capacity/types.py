@@ -97,7 +97,7 @@ class ClientAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """The best number of active sessions: pgbench's clients, or a pool's size."""
 
     clients: int | None
-    """The smallest number that reaches the highest TPS; None if it is not known that precisely."""
+    """The knee of a sweep, which has 90 % of the highest TPS; None if it is not known that precisely."""
     low: int | None
     high: int | None
     is_hint: bool

@@ -10,9 +10,11 @@ from functools import partial
 
 import msgspec
 
+from pgdyno.analyse.capacity.clients import describe_pool
 from pgdyno.analyse.capacity.tiers import Tier, Tiers
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, ClientAdvice, NextLimit, Projection
 from pgdyno.analyse.estimate import Estimate, is_too_wide
+from pgdyno.analyse.sweep.knee import KNEE_RATIO
 from pgdyno.report.format import (
     NO_USEFUL_INTERVAL,
     EffectText,
@@ -65,16 +67,17 @@ def describe_capacity(capacity: Capacity, *, place: str = "this machine") -> tup
 
 
 def _describe_clients(advice: ClientAdvice) -> str:
-    """Describe the best number of clients: `16 active sessions [8 – 24] reach the full throughput, …`; a hint is called a hint."""
+    """Describe the best number of clients: `16 active sessions [8 – 24] reach 90 % of the full throughput, …`; a hint is called a hint."""
+    near = f"{KNEE_RATIO * 100:g} % of the full throughput, by the {advice.how}"
     if advice.clients is not None and advice.low is not None and advice.high is not None:
         ends = f"[{advice.low:,} – {advice.high:,}]"
         return (
-            f"{count_things(advice.clients, 'active session')} {ends} reach the full throughput, by the {advice.how}: size a connection"
-            " pool accordingly."
+            f"{count_things(advice.clients, 'active session')} {ends} reach {near}: a connection pool needs"
+            f" {describe_pool(advice.clients)}."
         )
     if advice.clients is not None:
         end = "" if advice.low is None else f" [{advice.low:,} or more]"
-        return f"{count_things(advice.clients, 'active session')}{end} may reach the full throughput, by the {advice.how}: {advice.reason}."
+        return f"{count_things(advice.clients, 'active session')}{end} may reach {near}: {advice.reason}."
     if advice.low is None:
         return f"The best number of clients is not known: {advice.reason}."
     if advice.high is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from pgdyno.plan.endpoints import POOL_PER_KNEE
 from pgdyno.plan.types import KEEPS_STATEMENTS_SINCE
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.pooling import (
     ASKED,
-    MOST_ABOVE_KNEE,
     describe_knee,
     find_reads_at_once,
     find_usable_knee,
@@ -136,7 +136,7 @@ def _explain_knee(knee: MeasuredKnee, size: float, clients: float) -> str:
     gains = f"your load reaches 90 % of its highest TPS with {describe_knee(knee)}{of}"
     if size == clients:
         return f"{gains}; there are no more clients than the pool has connections."
-    if knee.low is not None and (knee.high is None or knee.high > MOST_ABOVE_KNEE * knee.clients):
+    if knee.low is not None and (knee.high is None or knee.high > POOL_PER_KNEE[1] * knee.clients):
         return f"{gains}; the pool is twice that, as it may be more."
     if knee.high is not None and size == math.ceil(knee.high):
         return f"{gains}, and the pool is as large as its upper end."
