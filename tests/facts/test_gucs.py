@@ -427,7 +427,8 @@ def test_the_costliest_change_decides() -> None:
         ("huge_pages", Effect.NOT_WHILE_RUNNING),
         ("vm.dirty_background_bytes", Effect.SLOW),
         ("vm.nr_hugepages", Effect.NOT_WHILE_RUNNING),
-        ("kernel.sched_autogroup_enabled", Effect.AT_ONCE),
+        ("kernel.sched_autogroup_enabled", Effect.NOT_WHILE_RUNNING),
+        ("kernel.sched_rt_runtime_us", Effect.AT_ONCE),
         ("some.extension", Effect.SLOW),
     ]
 )

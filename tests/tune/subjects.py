@@ -125,7 +125,6 @@ def make_seen(**changes: Any) -> TuningSubject:
         "vm.overcommit_ratio": "50",
         "vm.zone_reclaim_mode": "1",
         "kernel.numa_balancing": "1",
-        "kernel.sched_autogroup_enabled": "1",
         "net.core.somaxconn": "128",
     }
     kernel = Kernel(

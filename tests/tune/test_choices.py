@@ -619,7 +619,7 @@ def test_a_pool_that_becomes_smaller_is_told(now: str, is_told: bool) -> None:
 
 
 def test_nothing_is_set_that_the_kernel_lacks() -> None:
-    seen = {"vm.dirty_bytes": "0", "vm.dirty_background_bytes": "0", "kernel.sched_autogroup_enabled": "1"}
+    seen = {"vm.dirty_bytes": "0", "vm.dirty_background_bytes": "0"}
     tuning = derive(make_subject(kernel=Kernel(sysctls=seen, numa_nodes=2, swap_bytes=GB)))
     names = {one.name for one in tuning.settings}
     assert seen.keys() <= names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 
 import msgspec
 import pytest
@@ -45,6 +46,10 @@ def test_servers_start_with_derived_sets_and_show_them(major: int) -> None:
                     row = connection.execute("SELECT current_setting(%s) AS shown", [name]).fetchone()
                     assert row is not None
                     assert same_value(name, row["shown"], value, major), f"{name}: {row['shown']} for {value}"
+                # Why kernel.sched_autogroup_enabled is left alone: no two processes share a session, and thus a group.
+                pids = [row["pid"] for row in connection.execute("SELECT pid FROM pg_stat_activity")]
+                assert len(pids) > 4
+                assert pids == list(map(os.getsid, pids))
             cluster.stop()
         _compare_shared_memory(cluster.bindir, cluster.root / "data", major)
 

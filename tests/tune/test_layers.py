@@ -13,7 +13,6 @@ NOW = {
     "vm.dirty_background_bytes": "0",
     "vm.overcommit_memory": "0",
     "vm.overcommit_ratio": "50",
-    "kernel.sched_autogroup_enabled": "1",
 }
 
 

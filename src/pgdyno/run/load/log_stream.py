@@ -39,6 +39,7 @@ from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.run.host import process
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.niceness import be_nice
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.load.release import read_release
 
@@ -486,7 +487,7 @@ def main() -> None:
     # Each thread of each turn of a load has a file, and the usual soft limit is 1024.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     try:
-        os.nice(_NICENESS)
+        be_nice(_NICENESS)
         is_asked_to_stop = False
 
         def stop(*_: object) -> None:

@@ -50,7 +50,6 @@ def derive_kernel(draft: Draft) -> None:
     _put_swappiness(draft)
     _put_overcommit(draft)
     _put_numa(draft)
-    _put_scheduling(draft)
     _put_transparent_huge_pages(draft)
     _put_somaxconn(draft)
 
@@ -252,21 +251,6 @@ def _put_numa(draft: Draft) -> None:
         source=f"{_SYSCTL}, numa_balancing",
         trades="other programs' memory stays where it was first used",
     )
-
-
-def _put_scheduling(draft: Draft) -> None:
-    name = "kernel.sched_autogroup_enabled"
-    if draft.subject.kernel.sysctls.get(name) == "1":
-        _put_sysctl(
-            draft,
-            name,
-            "0",
-            reason="started from a terminal, all sessions of the server would share one group's CPU time.",
-            formula="0 where the kernel has it",
-            inputs=(draft.subject.cpus,),
-            source="Linux, sched(7), “The autogroup feature”",
-            trades="terminals share the CPU time by their processes, no longer evenly",
-        )
 
 
 def _put_transparent_huge_pages(draft: Draft) -> None:
