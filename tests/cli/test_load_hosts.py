@@ -130,8 +130,9 @@ def test_load_hosts_are_checked_before(cluster: Cluster, bench: Bench, by_ssh: S
 
 
 def test_what_load_hosts_cannot_do_is_refused(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
-    standbys = bench.refuse("bench", "--load-host", "db1", "--standbys", "1", "--endpoint", "replicas", *SHORT[:2])
-    assert "load hosts do not reach standbys of pgdyno's own" in standbys.stderr
+    settings = ("--set", "synchronous_commit=local", "--set", "synchronous_commit=on")
+    failover = bench.refuse("compare", *settings, "--standbys", "1", "--failover", "crash", "--load-host", "db1")
+    assert "the load of a failover comes from the server's machine" in failover.stderr
     words = ("compare", "--set", "work_mem=1MB", "--set", "work_mem=8MB", "--design", "live", "--load-host", "db1")
     refused = run(bench, *words, "--dsn", DSN, *SHORT[:6], "--allow", "busy")
     assert refused.returncode == 2, refused.stderr

@@ -70,6 +70,44 @@ def test_load_hosts_reach_a_pooler_of_pgdynos_own_and_a_primary_with_a_standby(b
         assert "replay" in seen["standbys"]["waited"]
 
 
+@pytest.mark.parametrize(
+    ("standbys", "made", "served"),
+    [
+        (1, [(None, "db1", 2), (None, "db2", 1)], []),
+        # The clients are divided among the standbys, and those of each among the hosts.
+        (
+            2,
+            [("standby1", "db1", 1), ("standby1", "db2", 1), ("standby2", "db1", 1)],
+            [("standby1", 2), ("standby2", 1)],
+        ),
+    ],
+)
+def test_load_hosts_read_from_standbys_of_pgdynos_own(
+    by_ssh: Sshd, standbys: int, made: list[tuple[str | None, str, int]], served: list[tuple[str, int]]
+) -> None:
+    read = ("--standbys", f"{standbys}", "--endpoint", "replicas")
+    with some_bench() as bench:
+        done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *read, *SHORT, *SLOW)
+        assert done.returncode == 0, done.stderr
+        assert open_record(bench.record).read_record().format_version == 7
+        (trial,) = open_record(bench.record).read_trials()
+        assert [(part.endpoint, part.host, part.clients) for part in trial.generators] == made
+        data = read_trial_data(bench.record / "trials/0001", trial)
+        assert data.transactions is not None
+        count = data.transaction_count
+        assert data.transactions.ok_count + data.transactions.early_count == count
+        # Counters are of the standbys that are read from.
+        assert count is not None
+        assert (trial.growth("xact_commit_count") or 0.0) >= count
+        words = (bench.record / "report.md").read_text()
+        names = " and ".join(f"standby{number}" for number in range(1, standbys + 1))
+        assert f"The clients of select-only read from {names}" in words
+        report = json.loads((bench.record / "report.json").read_text())
+        (seen,) = report["workloads"][0]["trials"]
+        assert [(part["name"], part["clients"]) for part in seen["parts"]] == served
+        assert [(one["host"], one["clients"]) for one in seen["generators"]] == [("db1", 2), ("db2", 1)]
+
+
 def test_the_address_of_load_hosts_is_the_one_that_ssh_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     def see(address: str | None) -> ReachedHost:
         # No more of it is looked at.

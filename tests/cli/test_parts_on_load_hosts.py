@@ -90,6 +90,15 @@ def test_parts_of_a_server_of_pgdynos_own_come_from_load_hosts_through_a_pooler_
         check_record(bench, reads_at="pool")
 
 
+def test_a_part_that_reads_from_a_standby_comes_from_load_hosts_beside_one_that_writes(by_ssh: Sshd) -> None:
+    with some_bench() as bench:
+        write_study(bench.folder, server="[server]\nstandbys = 1", reads_at="replicas")
+        done = bench.run("run", "split.toml")
+        assert done.returncode == 0, done.stderr
+        assert "all get to standby1" in done.stderr
+        check_record(bench, reads_at="standby1")
+
+
 def test_parts_of_a_given_server_come_from_load_hosts(by_ssh: Sshd, tmp_path: Path) -> None:
     bench = Bench(folder=tmp_path)
     with running(15) as cluster:

@@ -115,12 +115,6 @@ def test_parts_share_the_cpus_of_a_load_host() -> None:
         plan_of(workload=[{"name": "split", "parts": parts}], sweep=ONE_OR_TWO)
 
 
-def test_a_part_that_reads_from_standbys_of_pgdynos_own_is_refused_from_load_hosts() -> None:
-    parts = [{"name": "select-only", "clients": 1, "endpoint": "replicas"}, {"name": "tpcb-like", "clients": 1}]
-    with pytest.raises(SpecError, match="load hosts do not reach standbys of pgdyno's own"):
-        plan_of(workload=[{"name": "split", "parts": parts}], server={"standbys": 1})
-
-
 def test_variants_that_differ_in_more_do_not_differ_in_one_thing_only() -> None:
     others = [{"name": "other", "load_hosts": 2, "settings": {"jit": "off"}}, {"name": "same", "load_hosts": 1}]
     experiment = plan_of(variant=[{"load_hosts": 1}, *others]).experiment

@@ -300,7 +300,6 @@ def test_a_script_that_becomes_pgbench_may_have_sockets_before(by_ssh: Sshd, add
 def test_each_host_must_reach_the_server_through_each_pooler(
     by_ssh: Sshd, cluster: Cluster, address: Address, tmp_path: Path
 ) -> None:
-    local = local_pgbench()
     # Where the time zone of a session differs from that of another one, the server is the same.
     cluster.sql("CREATE DATABASE far_away")
     cluster.sql("ALTER DATABASE far_away SET timezone = 'Asia/Tokyo'")
@@ -311,7 +310,7 @@ def test_each_host_must_reach_the_server_through_each_pooler(
         pooled = msgspec.structs.replace(address, host=str(folder), user="plain", dbname="far_away")
 
         def check(**ways: Address) -> None:
-            check_pooler_ways(load, ways, server=address, local=local, user=local.user, ui=Display(quiet=True))
+            check_pooler_ways(load, ways, server=address, ui=Display(quiet=True))
 
         check(pool=pooled)
         elsewhere = msgspec.structs.replace(address, host=str(other.root), user="plain")

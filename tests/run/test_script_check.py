@@ -113,6 +113,8 @@ def test_scripts_for_load_hosts_have_the_rights_of_their_role(home: Home, tmp_pa
             "UPDATE pgbench_accounts SET abalance = 0 WHERE aid = 1;\nCREATE TEMP TABLE IF NOT EXISTS own (x int);\n"
         )
         assert check(home, tmp_path, writes, access=access) == ()
+        reads = "SELECT abalance FROM pgbench_accounts WHERE aid = 1;\n"
+        assert check(home, tmp_path, reads, access=access, endpoint="replicas") == ()
         with pytest.raises(SpecError) as caught:
             check(home, tmp_path, "SELECT pg_read_file('PG_VERSION');\n", access=access)
     assert "permission denied" in caught.value.detail

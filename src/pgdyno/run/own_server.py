@@ -72,7 +72,7 @@ class OwnServer:
         self._fails_over = fails_over
         self._retired: Server | None = None
         self._ended: frozenset[int] = frozenset()
-        self._standbys = Standbys(standbys, installation=installation, home=home, take_over=fails_over)
+        self._standbys = Standbys(standbys, installation=installation, home=home, take_over=fails_over, access=access)
         self._pooler: Pgbouncer | None = None
 
     def in_slot(self, number: int) -> OwnServer:
@@ -121,7 +121,7 @@ class OwnServer:
     @property
     def direct_address(self) -> Address:
         """Where a load that avoids the pooler connects."""
-        return self.address if self._access is None else self._access.reach(DATABASE)
+        return self._running.load_address
 
     @property
     def pooler(self) -> WatchedPooler | None:
@@ -246,6 +246,8 @@ class OwnServer:
         if self._access is not None:
             with self.connect() as connection:
                 self._access.make_role(connection)
+            # A load host is let into a standby once the role is there, too.
+            self._standbys.await_replay(self._running)
         if self.seeks_statements:
             with self.connect(database="postgres") as connection:
                 sql.create_statements_extension(connection)

@@ -110,7 +110,8 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
         version: Major version of a local installation, such as 15; found in the distributions' usual places.
         bindir: Folder with postgres, initdb and pgbench of a local installation. A relative path starts at the study file's folder.
         port: Also listen on 127.0.0.1 at this port, so that the server can be observed; absent: only a private socket. With load
-            hosts, the server listens at this port for them, too; absent: at a free one.
+            hosts, the server listens at this port for them, too; absent: at a free one. A pooler has the next one then, and standbys that
+            are read from those after it.
         address: A name or an IP address by which load hosts reach the machine of pgdyno's own server; absent: the address that ssh
             shows.
         dsn: Connection string of a given server, without a password; empty for what plain psql would reach.
@@ -451,8 +452,10 @@ class Study(StudyTable, frozen=True, kw_only=True):
         return [*(endpoint for endpoint in asked if endpoint is not None), *levels]
 
     def _check_hosts(self) -> None:
-        if self.load_hosts and self.server.kind is not ServerKind.GIVEN:
-            self._check_own_loads()
+        if self.load_hosts and self.failover is not None and self.server.kind is not ServerKind.GIVEN:
+            raise ValueError(
+                "the load of a failover comes from the server's machine: leave out failover, or load hosts"
+            )
         if self.server.address is not None and not self.load_hosts:
             raise ValueError("address is where load hosts reach the server, and the study names no load host")
         servers = [name for name, entry in self.hosts.items() if entry.role is HostRole.SERVER]
@@ -460,16 +463,6 @@ class Study(StudyTable, frozen=True, kw_only=True):
             raise ValueError(f"hosts {' and '.join(servers)} both have the role of the server: a study has one server")
         if self.load_hosts and any(one.is_loading for one in self.workload):
             raise ValueError(f"the workload {LOADING} loads data from this machine: leave out load hosts")
-
-    def _check_own_loads(self) -> None:
-        if REPLICAS in self.endpoints:
-            raise ValueError(
-                "load hosts do not reach standbys of pgdyno's own: leave out the endpoint replicas, or load hosts"
-            )
-        if self.failover is not None:
-            raise ValueError(
-                "the load of a failover comes from the server's machine: leave out failover, or load hosts"
-            )
 
     def _check_own_data(self) -> None:
         named = [*(one.weighted_scripts for one in self.workload), *(one.weighted_scripts for one in self.variant)]

@@ -184,8 +184,7 @@ def ready_server(dsn: str, *, study: Study, allowed: Allowed, ui: Ui) -> Iterato
                 if data.database is not None:
                     # A pooler may have each database in another server.
                     ways = {name: msgspec.structs.replace(way, dbname=data.database) for name, way in ways.items()}
-                local = ready.generator
-                check_pooler_ways(ready.load, ways, server=address, local=local, user=local.user, ui=ui)
+                check_pooler_ways(ready.load, ways, server=address, ui=ui)
             ready.under_test.poolers = ways
             replicas = stack.enter_context(reach_replicas(study, seen, address, is_busy_allowed=allowed.is_busy, ui=ui))
             ready.under_test.replicas = replicas

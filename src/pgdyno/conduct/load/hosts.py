@@ -195,8 +195,6 @@ def check_pooler_ways(
     *,
     server: Address,
     hints: Hints = _REACHES,
-    local: Pgbench,
-    user: ServerUser,
     ui: Ui,
 ) -> None:
     """Make sure that each load host reaches the server through each pooler.
@@ -206,8 +204,6 @@ def check_pooler_ways(
         ways: Where poolers are reached, by name, with a database that they know.
         server: Where the server itself is reached.
         hints: What to try if one does not reach it.
-        local: pgbench on this machine.
-        user: This account.
         ui: Shows the progress.
 
     Raises:
@@ -219,12 +215,12 @@ def check_pooler_ways(
         started_at = sql.read_start_time(connection)
     text = sql.format_start_check(started_at, _ELSEWHERE)
     hosts = load.generator.hosts.values()
-    ui.begin_step("load hosts to poolers", predicted_s=len(hosts) * len(ways) * (_REACH_S + 1.0))
+    ui.begin_step("load hosts to poolers", predicted_s=predict_ways_s(len(hosts), len(ways)))
     for host, (name, way) in itertools.product(hosts, ways.items()):
         ui.show_activity(f"from {host.name} through {name}")
         run = _make_run(host.link, way, clients=1, threads=1, duration_s=_REACH_S, text=text)
         try:
-            PgbenchGroup([host], local, user).run_load(run, directory=host.link.folder / "pooler")
+            load.generator.alone(host.name).run_load(run, directory=host.link.folder / "pooler")
         except PgdynoError as exc:
             if _ELSEWHERE in exc.reason:
                 fact, hint = f"{host.name} reaches another server through the pooler {name}", _HINT_ELSEWHERE
@@ -233,6 +229,39 @@ def check_pooler_ways(
                 hint = next(hint for words, hint in hints if words in exc.reason)
             raise HostError(fact, detail=exc.reason, hint=hint) from exc
     ui.end_step("all lead to the server")
+
+
+def predict_ways_s(load_hosts: int, ways: int) -> float:
+    """Predict the seconds that it takes to try each of so many ways from each load host."""
+    return load_hosts * ways * (_REACH_S + 1.0)
+
+
+def reach_from_each(
+    load: ReadyLoad, server: str, way: Address, *, seen_at: Address, hints: Hints = _REACHES, ui: Ui
+) -> dict[str, Reach]:
+    """Make sure that each load host reaches a standby that it reads from.
+
+    Args:
+        load: The load hosts.
+        server: What messages call the standby.
+        way: Where load hosts reach it, in a database that exists.
+        seen_at: Where pgdyno itself reaches it.
+        hints: What to try if one does not reach it.
+        ui: Shows the progress.
+
+    Returns:
+        How each load host reaches it, by name.
+
+    Raises:
+        HostError: A load host does not reach it, or reaches another server.
+        StepFailedError: A load host or the standby does not answer.
+    """
+    found = {}
+    for name, host in load.generator.hosts.items():
+        ui.show_activity(f"from {name} to {server}")
+        group = load.generator.alone(name)
+        found[name] = check_reach(group, host, way, seen_at=seen_at, hints=hints, server=server)
+    return found
 
 
 def check_same_load(then: Sequence[LoadHostFacts], now: Sequence[LoadHostFacts]) -> None:
@@ -256,7 +285,13 @@ def _describe(host: LoadHostFacts) -> str:
 
 
 def check_reach(
-    group: PgbenchGroup, host: LoadHost, way: Address, *, seen_at: Address | None = None, hints: Hints = _REACHES
+    group: PgbenchGroup,
+    host: LoadHost,
+    way: Address,
+    *,
+    seen_at: Address | None = None,
+    hints: Hints = _REACHES,
+    server: str = "the server",
 ) -> Reach:
     """Run empty statements with one client, and make sure that they come to the same server.
 
@@ -266,6 +301,7 @@ def check_reach(
         way: Where load hosts reach the server.
         seen_at: Where pgdyno itself reaches it; None: in the same way.
         hints: What to try if the host does not reach it.
+        server: What messages call it.
 
     Raises:
         HostError: The host does not reach the server, or reaches another one.
@@ -288,11 +324,11 @@ def check_reach(
             if isinstance(exc, HostError):
                 raise
             hint = next(hint for words, hint in hints if words in exc.reason)
-            raise HostError(f"{host.name} does not reach the server", detail=exc.reason, hint=hint) from exc
+            raise HostError(f"{host.name} does not reach {server}", detail=exc.reason, hint=hint) from exc
     if not seen:
         raise HostError(
             f"{host.name} reaches another server",
-            detail=f"its session was not seen in the server at {way.host}:{way.port}",
+            detail=f"its session was not seen in {server} at {way.host}:{way.port}",
             hint=_HINT_ELSEWHERE,
         )
     # Stale stamps make some of them look as if they took no time: see ADR 6.

@@ -15,6 +15,8 @@ from pgdyno.conduct.load.hosts import (
     ReadyLoad,
     check_pooler_ways,
     measure_load_hosts,
+    predict_ways_s,
+    reach_from_each,
     reach_load_hosts,
 )
 from pgdyno.conduct.ui import Ui
@@ -34,7 +36,7 @@ from pgdyno.run.pooler.pgbouncer import Pgbouncer
 from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.spec.pooler import PoolerSpec
+from pgdyno.spec.pooler import REPLICAS, PoolerSpec
 from pgdyno.spec.study import Study
 
 _MAINTENANCE_DATABASE = "postgres"
@@ -70,7 +72,8 @@ def ready_own_load(
     """
     reached = reach_load_hosts(study.load_hosts, stack=stack, ui=ui)
     address = study.server.address or _find_address(reached)
-    access = stack.enter_context(open_load_access(address, study.server.port))
+    read = study.server.readers if REPLICAS in study.endpoints else ()
+    access = stack.enter_context(open_load_access(address, study.server.port, standbys=len(read)))
     asked = _with_clients(study, cpu_count)
     clients = most_clients(asked)
     folder = home.work / "load-hosts"
@@ -98,7 +101,11 @@ def ready_own_load(
         # All have one port, and a trial runs one of them.
         if study.poolers:
             name, pooler = next(iter(study.poolers.items()))
-            _check_pooler(name, pooler, server=server, access=access, load=load, local=local, folder=folder, ui=ui)
+            _check_pooler(name, pooler, server=server, access=access, load=load, folder=folder, ui=ui)
+        if read:
+            server.stop()
+            seen_there = _check_standbys(read, server=server, access=access, load=load, ui=ui)
+            load = msgspec.structs.replace(load, clients=load.clients | seen_there)
     finally:
         server.abandon()
         home.clear_data()
@@ -114,7 +121,6 @@ def _check_pooler(
     server: Server,
     access: LoadAccess,
     load: ReadyLoad,
-    local: Pgbench,
     folder: Path,
     ui: Ui,
 ) -> None:
@@ -139,13 +145,39 @@ def _check_pooler(
             load,
             {name: way},
             server=_reach_here(server),
-            local=local,
-            user=find_own_user(),
             hints=_list_hints(access.pooler_port),
             ui=ui,
         )
     finally:
         pooler.abandon()
+
+
+def _check_standbys(
+    names: Sequence[str], *, server: Server, access: LoadAccess, load: ReadyLoad, ui: Ui
+) -> frozenset[str]:
+    """Make sure that each load host gets to the port of each standby, where the stopped server listens in its place.
+
+    Returns:
+        The IP addresses from which they came.
+
+    Raises:
+        HostError: A load host does not, or a port is in use.
+        StepFailedError: A load host or the server does not answer.
+    """
+    ui.begin_step("load hosts to standbys", predicted_s=predict_ways_s(len(load.hosts), len(names)))
+    came_from: frozenset[str] = frozenset()
+    for number, name in enumerate(names, start=1):
+        there = access.of_standby(number)
+        standing_in = Server(installation=server.installation, home=server.home, log_path=server.log_path, access=there)
+        try:
+            standing_in.start({})
+            way, seen_at = there.reach(_MAINTENANCE_DATABASE), _reach_here(standing_in)
+            reached = reach_from_each(load, name, way, seen_at=seen_at, hints=_list_hints(there.port), ui=ui)
+            came_from = came_from.union(*(one.clients for one in reached.values()))
+        finally:
+            standing_in.abandon()
+    ui.end_step(f"all get to {', '.join(names)}")
+    return came_from
 
 
 def _reach_here(server: Server) -> Address:

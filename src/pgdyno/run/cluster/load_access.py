@@ -8,6 +8,7 @@ one study, and is nowhere in a file with a name.
 from __future__ import annotations
 
 import contextlib
+import copy
 import ipaddress
 import random
 import secrets
@@ -37,6 +38,8 @@ _RIGHTS = (
     "GRANT TRUNCATE ON ALL TABLES IN SCHEMA public TO {role}",
 )
 _SCRAM = "SET password_encryption = 'scram-sha-256'"
+# Who waits for standbys to replay the role waits for what is flushed.
+_FLUSHED = "SET synchronous_commit = local"
 _MAKE = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role} LOGIN; END IF;"
     " END $$"
@@ -51,11 +54,13 @@ class LoadAccess:
         port: The port of the servers.
         secret: The descriptor of a password file in memory.
         password: What it holds.
+        standbys: How many standbys of each server they read from.
     """
 
-    def __init__(self, host: str, port: int, *, secret: int, password: str) -> None:
+    def __init__(self, host: str, port: int, *, secret: int, password: str, standbys: int = 0) -> None:
         self.host = host
         self.port = port
+        self.standbys = standbys
         self.listens_on = _choose_listening(host)
         self.sources: tuple[str, ...] = _ANYWHERE
         """Where the load hosts come from, as pg_hba.conf has it: from anywhere, until `admit_only`."""
@@ -69,7 +74,17 @@ class LoadAccess:
     @property
     def pooler_port(self) -> int:
         """The port of a pooler in front of the server: the next one, which a firewall may have to let through, too."""
-        return self.port + 1 if self.port < _LAST_PORT else self.port - 1
+        return self._place(1)
+
+    def of_standby(self, number: int) -> LoadAccess:
+        """Return how load hosts reach one of the server's standbys, counted from 1: at a port of its own, after the pooler's."""
+        other = copy.copy(self)
+        other.port = self._place(1 + number)
+        return other
+
+    def _place(self, distance: int) -> int:
+        """Return the port at a distance from the server's, below it where there is none above."""
+        return self.port + (distance if self.port + distance <= _LAST_PORT else -distance)
 
     def reach(self, dbname: str, *, is_pooled: bool = False) -> Address:
         """Return where load hosts reach a database, through the pooler or not."""
@@ -116,7 +131,7 @@ class LoadAccess:
         """
         try:
             with timeouts.limit(connection):
-                for text in (_SCRAM, _MAKE, *_RIGHTS):
+                for text in (_FLUSHED, _SCRAM, _MAKE, *_RIGHTS):
                     connection.execute(text.format(role=sql.LOAD_ROLE).encode())
                 connection.pgconn.change_password(sql.LOAD_ROLE.encode(), self._password.encode())
         except psycopg.Error as exc:
@@ -133,12 +148,12 @@ class LoadAccess:
             raise HostError(
                 f"port {port} is in use",
                 detail=f"load hosts are to reach the {what} at {self.host}:{port}",
-                hint="name another one: `port = 5499` in [server], or leave it out; a pooler has the next one",
+                hint="name another one: `port = 5499` in [server], or leave it out; a pooler has the next one, and standbys those after it",
             )
 
 
 @contextlib.contextmanager
-def open_load_access(host: str, port: int | None) -> Iterator[LoadAccess]:
+def open_load_access(host: str, port: int | None, *, standbys: int = 0) -> Iterator[LoadAccess]:
     """Choose a password for load hosts, and a port if none is named, for the length of a `with` block.
 
     Raises:
@@ -146,15 +161,16 @@ def open_load_access(host: str, port: int | None) -> Iterator[LoadAccess]:
     """
     password = secrets.token_urlsafe(24)
     with open_passfile(password) as secret:
-        access = LoadAccess(host, port or _find_port(), secret=secret, password=password)
+        found = port or _find_port(more=1 + standbys)
+        access = LoadAccess(host, found, secret=secret, password=password, standbys=standbys)
         access.check_free()
         yield access
 
 
-def _find_port() -> int:
+def _find_port(*, more: int) -> int:
+    """Find a free port with so many free ones after it: the next one is for a pooler, the others are for standbys."""
     for port in random.sample(_PORTS, _TRIES):
-        # The next one is for a pooler.
-        if _can_listen("", port) and _can_listen("", port + 1):
+        if all(_can_listen("", port + distance) for distance in range(1 + more)):
             return port
     raise HostError("no port is free for load hosts", hint="name one: `port = 5499` in [server]")
 

@@ -272,6 +272,11 @@ class Server:
         """Return the address of pgdyno's own database."""
         return Address(host=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
 
+    @property
+    def load_address(self) -> Address:
+        """Return where the load reaches that database: load hosts do not come through the private socket."""
+        return self.address if self.access is None else self.access.reach(DATABASE)
+
     def connect(self, *, database: str = DATABASE, patience_s: int | None = None) -> sql.Connection:
         """Open a connection in autocommit mode that gives rows as dicts; see `sql.connect`.
 

@@ -7,6 +7,7 @@ by a replication slot: unlike `wal_keep_size` it changes nothing for the primary
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.load_access import LoadAccess
 from pgdyno.run.cluster.restoring import restore_template
 from pgdyno.run.cluster.server import SUPERUSER, Server
 from pgdyno.run.cluster.template import Template, drop_file_cache, warm_file_cache
@@ -37,10 +39,11 @@ PRIMARY_SETTINGS: Mapping[str, SettingValue] = {SLOT_WAL_SETTING: SLOT_WAL}
 _SUCCESSOR_SETTINGS: Mapping[str, SettingValue] = {"synchronous_standby_names": ""}
 # The default of 5 s would be most of the time of a restart.
 _RETRIES: Mapping[str, SettingValue] = {"wal_retrieve_retry_interval": "100ms"}
-_STREAMS_WITHIN_S = 60.0
+_READY_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
 _SIGNAL_FILE = "standby.signal"
 _HINT_BEHIND = "a larger max_slot_wal_keep_size lets a standby fall further behind"
+_HINT_REPLAY = "recovery_min_apply_delay holds its replay up; until then it lets no load host in"
 _HINT_WAITS = "commits that wait for it would wait until it is back; the ends of both logs have the reason"
 
 
@@ -52,13 +55,24 @@ class Standbys:
         installation: Their PostgreSQL, which is the primary's.
         home: That of the primary.
         take_over: Whether one of them takes the primary's place in each trial.
+        access: How load hosts reach the primary; None: the load comes from this machine.
     """
 
-    def __init__(self, count: int, *, installation: Installation, home: Home, take_over: bool = False) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        installation: Installation,
+        home: Home,
+        take_over: bool = False,
+        access: LoadAccess | None = None,
+    ) -> None:
         self._own_settings: Mapping[str, SettingValue] = _SUCCESSOR_SETTINGS if take_over else {}
         self.names = name_standbys(count)
         self._installation = installation
         self._home = home
+        # Standbys that no load host reads from have a private socket only.
+        self._access = access if access is not None and access.standbys else None
         self._homes: tuple[Home, ...] = ()
         self._servers: tuple[Server, ...] = ()
         self._settings: Mapping[str, SettingValue] = {}
@@ -85,14 +99,33 @@ class Standbys:
         if not self:
             return
         self._servers = tuple(
-            Server(installation=self._installation, home=home, log_path=log_folder / f"{name}.log", name=name)
-            for name, home in zip(self.names, self._homes, strict=True)
+            Server(
+                installation=self._installation,
+                home=home,
+                log_path=log_folder / f"{name}.log",
+                name=name,
+                access=None if self._access is None else self._access.of_standby(number),
+            )
+            for number, (name, home) in enumerate(zip(self.names, self._homes, strict=True), start=1)
         )
         self._settings = settings
         with primary.connect(database="postgres") as connection:
             for name in self.names:
                 sql.create_slot(connection, name)
         self._start_all(primary)
+
+    def await_replay(self, primary: Server) -> None:
+        """Wait until those that load hosts read from have replayed what the primary has flushed by now.
+
+        Raises:
+            StepFailedError: One has ended, or does not replay it in time.
+        """
+        with primary.connect(database="postgres") as connection:
+            target = sql.read_flushed_wal(connection)
+        for one in self._servers:
+            if one.access is not None:
+                late = f"{one.name} does not replay the role of the load hosts"
+                self._await(functools.partial(_has_replayed, one, target), late, hint=_HINT_REPLAY)
 
     def restart_cold(self, primary: Server, settings: Mapping[str, SettingValue]) -> None:
         """Restart the primary and all standbys with nothing of their files cached.
@@ -157,7 +190,7 @@ class Standbys:
     def readers(self) -> tuple[LoadServer, ...]:
         """Those that run, for a load that reads from them."""
         return tuple(
-            LoadServer(name=one.name, address=one.address, load_address=one.address, pid=one.pid)
+            LoadServer(name=one.name, address=one.address, load_address=one.load_address, pid=one.pid)
             for one in self._servers
         )
 
@@ -169,7 +202,9 @@ class Standbys:
         """
         if (failure := self.find_failure()) is not None:
             raise failure
-        successor = max(self._servers, key=_read_flushed_bytes) if len(self._servers) > 1 else self._servers[0]
+        successor = (
+            max(self._servers, key=lambda one: _read_wal(one)[0]) if len(self._servers) > 1 else self._servers[0]
+        )
         self._servers = tuple(server for server in self._servers if server is not successor)
         return successor
 
@@ -206,16 +241,19 @@ class Standbys:
         self.processes = tuple(process for server in self._servers for process in _list_processes(server))
 
     def _await_streaming(self, primary: Server) -> None:
-        deadline_s = monotonic_s() + _STREAMS_WITHIN_S
         with primary.connect(database="postgres") as connection:
-            while monotonic_s() < deadline_s:
-                if (failure := self.find_failure()) is not None:
-                    raise failure
-                if sql.list_streams(connection).issuperset(self.names):
-                    return
-                time.sleep(_LOOK_EVERY_S)
-        late = "\n".join(server.log_tail() for server in self._servers)
-        raise StepFailedError(f"a standby does not stream within {_STREAMS_WITHIN_S:g} s", detail=late)
+            self._await(lambda: sql.list_streams(connection).issuperset(self.names), "a standby does not stream")
+
+    def _await(self, is_there: Callable[[], bool], late: str, *, hint: str = "") -> None:
+        deadline_s = monotonic_s() + _READY_WITHIN_S
+        while monotonic_s() < deadline_s:
+            if (failure := self.find_failure()) is not None:
+                raise failure
+            if is_there():
+                return
+            time.sleep(_LOOK_EVERY_S)
+        logs = "\n".join(server.log_tail() for server in self._servers)
+        raise StepFailedError(f"{late} within {_READY_WITHIN_S:g} s", detail=logs, hint=hint)
 
 
 def _find_silence(server: Server) -> StepFailedError | None:
@@ -272,9 +310,14 @@ def _follow(primary: Server, name: str) -> dict[str, SettingValue]:
     return {"primary_conninfo": conninfo, "primary_slot_name": name, "hot_standby": True}
 
 
-def _read_flushed_bytes(server: Server) -> int:
+def _has_replayed(server: Server, target: int) -> bool:
+    return _read_wal(server)[1] >= target
+
+
+def _read_wal(server: Server) -> tuple[int, int]:
+    """Return up to which byte of the WAL a standby has flushed it, and up to which it has replayed it."""
     with server.connect(database="postgres") as connection:
-        return sql.read_standby_wal(connection)[0]
+        return sql.read_standby_wal(connection)
 
 
 def _list_processes(server: Server) -> Iterable[FollowedProcess]:

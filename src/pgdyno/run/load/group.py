@@ -64,6 +64,10 @@ class PgbenchGroup(JoinedPgbenches):
         """Return the same load hosts beside another pgbench on this machine."""
         return PgbenchGroup(self._hosts, local, self._user)
 
+    def alone(self, name: str) -> PgbenchGroup:
+        """Return one of the load hosts, without the others."""
+        return PgbenchGroup([self.hosts[name]], self._local, self._user)
+
     def in_parts(self, parts: Sequence[PartRun]) -> PgbenchGroup:
         """Return the same load hosts for a load in parts, of which each host makes its share."""
         return PgbenchGroup(self._hosts, self._local, self._user, parts)
