@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.types import TrialStatus
 from tests.cli.program import Bench, run_here, wait_until
 from tests.cli.test_apply_given import cloned
+from tests.hosts import Sshd
 from tests.ready_program import Program, run_program
 from tests.replicas import follow, streaming
 from tests.tools.pgcluster import PORT, Cluster, running, running_given
@@ -205,7 +207,8 @@ def test_a_database_that_is_there_is_read_where_it_is(servers: tuple[Cluster, ..
     primary.sql("DROP DATABASE app")
 
 
-def test_parts_write_at_the_primary_and_read_from_replicas(servers: tuple[Cluster, ...], bench: Bench) -> None:
+def write_split(bench: Bench, servers: tuple[Cluster, ...], more: str = "") -> None:
+    """A study with a part that writes at the primary and one that reads from both replicas."""
     primary, *standbys = servers
     study = f"""
 [server]
@@ -228,7 +231,11 @@ rounds = 1
 duration = "2s"
 warm_up = "1s"
 """
-    (bench.folder / "split.toml").write_text(study)
+    (bench.folder / "split.toml").write_text(study + more)
+
+
+def test_parts_write_at_the_primary_and_read_from_replicas(servers: tuple[Cluster, ...], bench: Bench) -> None:
+    write_split(bench, servers)
     done = run(bench, "run", "split.toml", "--json")
     (trial,) = read_record(bench, done).read_trials()
     assert [(part.part, part.endpoint, part.clients) for part in trial.generators] == [
@@ -239,6 +246,37 @@ warm_up = "1s"
     (workload,) = json.loads(done.stdout)["workloads"]
     (seen,) = workload["trials"]
     assert all(part["tps"] > 0.0 for part in seen["parts"])
+
+
+def test_the_parts_come_from_load_hosts(servers: tuple[Cluster, ...], bench: Bench, by_ssh: Sshd) -> None:
+    write_split(bench, servers, "".join(f'[hosts.{name}]\nrole = "load"\nssh = "{name}"\n' for name in ("db1", "db2")))
+    done = run(bench, "run", "split.toml", "--json")
+    store = read_record(bench, done)
+    (trial,) = store.read_trials()
+    assert [(part.part, part.endpoint, part.host, part.clients) for part in trial.generators] == [
+        ("simple-update", "primary", "db1", 1),
+        ("select-only", "replica1", "db1", 1),
+        ("select-only", "replica1", "db2", 1),
+        ("select-only", "replica2", "db1", 1),
+        ("select-only", "replica2", "db2", 1),
+    ]
+    (workload,) = json.loads(done.stdout)["workloads"]
+    (seen,) = workload["trials"]
+    assert [(part["name"], part["endpoints"]) for part in seen["parts"]] == [
+        ("simple-update", ["primary"]),
+        ("select-only", ["replica1", "replica2"]),
+    ]
+    assert all(part["tps"] > 0.0 for part in seen["parts"])
+    # Ways to several servers differ; that to one of them was timed from each host.
+    record = store.read_record()
+    (load,) = record.plan.loads
+    assert record.find_round_trip_s(load, {"db1", "db2"}) is None
+    reads = msgspec.structs.replace(load, parts=(), endpoint="replicas")
+    of_one = msgspec.structs.replace(record, replicas=record.replicas[:1])
+    trips = [host.replica_round_trips_s for host in record.load_hosts]
+    assert all(len(each) == 2 and min(each) > 0.0 for each in trips)
+    assert record.find_round_trip_s(reads, {"db1", "db2"}) is None
+    assert of_one.find_round_trip_s(reads, {"db2"}) == max(trips[1])
 
 
 def test_what_is_no_replica_is_refused(servers: tuple[Cluster, ...], bench: Bench) -> None:
@@ -292,9 +330,7 @@ def test_options_that_do_not_go_with_replicas(bench: Bench) -> None:
         assert "9 replicas are named, and a load reads from at most 8" in one.stderr
     axis = refuse(bench, "sweep", "endpoint=primary,replicas=host=db2", "--dsn", "host=db1", *LOAD[:2])
     assert "the axis endpoint takes names" in axis.stderr
-    hosts = refuse(bench, "bench", "--dsn", "host=db1", "--load-host", "l1", "--endpoint", "replicas=host=db2", *SHORT)
-    assert "load hosts do not read from replicas" in hosts.stderr
-    assert {one.returncode for one in (no_server, empty, uneven, primary, broken, many, compared, axis, hosts)} == {2}
+    assert {one.returncode for one in (no_server, empty, uneven, primary, broken, many, compared, axis)} == {2}
 
 
 @pytest.fixture

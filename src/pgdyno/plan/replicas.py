@@ -29,7 +29,7 @@ def check_replicas(study: Study, variants: Sequence[Variant], workloads: Sequenc
 
 
 def check_given_replicas(study: Study) -> None:
-    """Refuse to read from replicas of a given server that are not named, or from load hosts, before it is connected to.
+    """Refuse to read from replicas of a given server that are not named, before it is connected to.
 
     Raises:
         SpecError: A load cannot reach what it would read from.
@@ -42,12 +42,6 @@ def check_given_replicas(study: Study) -> None:
             "the endpoint replicas of a given server needs their connection strings",
             detail="pgdyno starts standbys of its own servers only",
             hint="for example --endpoint replicas='host=db2,db3 user=bench'; in a study file: replicas of [server]",
-        )
-    if study.load_hosts:
-        raise SpecError(
-            "load hosts do not read from replicas",
-            detail="the clients of one are not divided among servers",
-            hint="leave out the endpoint replicas, or load hosts",
         )
 
 

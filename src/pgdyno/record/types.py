@@ -217,6 +217,8 @@ class LoadHostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Clients that sent them."""
     round_trip_s: float
     """Median time of an empty statement from one client there to the server and back."""
+    replica_round_trips_s: tuple[float, ...] = ()
+    """The same to each replica of a given server that the study reads from, in its order."""
 
 
 class TrialStatus(enum.Enum):
@@ -407,9 +409,16 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     other_servers: dict[str, ServerFacts] = {}
     """PostgreSQL of each variant that runs on another one than the reference, by its name; empty in older records."""
 
-    def find_round_trip_s(self, hosts: Collection[str]) -> float | None:
-        """Return the longest round trip of these load hosts in seconds, of all if none of these is known; None without load hosts."""
+    def find_round_trip_s(self, load: PlannedWorkload, hosts: Collection[str]) -> float | None:
+        """Return the longest round trip in seconds of these load hosts, of all if none of these is known, to the server of a load.
+
+        None without load hosts, and for a load that connects to several servers of the user's, over ways of their own.
+        """
         named = [one for one in self.load_hosts if one.name in hosts] or self.load_hosts
+        if len(self.list_given(load)) > 1:
+            return None
+        if self.replicas and REPLICAS in load.endpoints:
+            return max((trip for one in named for trip in one.replica_round_trips_s), default=None)
         return max((one.round_trip_s for one in named), default=None)
 
     def list_given(self, load: PlannedWorkload) -> tuple[GivenServer, ...]:

@@ -77,8 +77,9 @@ def _list_devices(record: StudyRecord, top: str) -> set[str] | None:
 
 
 def _find_round_trip_ms(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> float | None:
-    if (round_trip_s := record.find_round_trip_s({one.host for one in trial.generators})) is not None:
-        return round_trip_s * 1000.0
+    if record.load_hosts:
+        round_trip_s = record.find_round_trip_s(load, {one.host for one in trial.generators})
+        return None if round_trip_s is None else round_trip_s * 1000.0
     return max((one.round_trip.median_s * 1000.0 for one in record.list_given(load)), default=None)
 
 

@@ -207,7 +207,7 @@ def _measure_network(
         # The lag is known over the whole load only.
         latency_ms = None if figures.pgbench_latency_ms is None else figures.pgbench_latency_ms - lag_ms
     # From load hosts no pings come beside the load.
-    earlier_s = record.find_round_trip_s({one.part.host for one in data.generators})
+    earlier_s = record.find_round_trip_s(workload, {one.part.host for one in data.generators})
     return measure_network(
         data,
         workload,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from pgdyno.conduct.given.refusal import tell_or_refuse
+from pgdyno.conduct.load.hosts import ReadyLoad, predict_ways_s, reach_from_each
 from pgdyno.conduct.ui import Ui
 from pgdyno.explain.preflight.replicas import find_replica_obstacles
 from pgdyno.plan.variants import most_on_each_replica
@@ -49,3 +52,23 @@ def reach_replicas(
         replicas.await_replay(address, address.dbname, on_activity=ui.show_activity)
         ui.end_step("; ".join(f"{one.name}: PostgreSQL {one.seen.version} at {one.seen.address}" for one in replicas))
         yield replicas
+
+
+def check_ways(load: ReadyLoad, replicas: Replicas, ui: Ui) -> ReadyLoad:
+    """Make sure that each load host reaches each replica, and return the load with the time that an empty statement takes.
+
+    Raises:
+        HostError: A load host does not reach one, or reaches another server.
+        StepFailedError: A load host or a replica does not answer.
+    """
+    if not any(replicas):
+        return load
+    count = len([*replicas])
+    ui.begin_step("load hosts to replicas", predicted_s=predict_ways_s(len(load.hosts), count))
+    reached = [reach_from_each(load, one.title, one.way, seen_at=one.way, ui=ui) for one in replicas]
+    ui.end_step(f"all get to {', '.join(one.name for one in replicas)}")
+    hosts = (
+        msgspec.structs.replace(host, replica_round_trips_s=tuple(each[host.name].round_trip_s for each in reached))
+        for host in load.hosts
+    )
+    return msgspec.structs.replace(load, hosts=tuple(hosts))

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.given.refusal import tell_or_refuse
-from pgdyno.conduct.given.replicas import reach_replicas
+from pgdyno.conduct.given.replicas import check_ways, reach_replicas
 from pgdyno.conduct.load.hosts import (
     ReadyLoad,
     check_pooler_ways,
@@ -188,6 +188,8 @@ def ready_server(dsn: str, *, study: Study, allowed: Allowed, ui: Ui) -> Iterato
             ready.under_test.poolers = ways
             replicas = stack.enter_context(reach_replicas(study, seen, address, is_busy_allowed=allowed.is_busy, ui=ui))
             ready.under_test.replicas = replicas
+            if ready.load is not None:
+                ready = msgspec.structs.replace(ready, load=check_ways(ready.load, replicas, ui))
             yield msgspec.structs.replace(ready, replicas=tuple(one.seen for one in replicas))
 
 
