@@ -22,6 +22,7 @@ from pgdyno.run.cluster.server import SUPERUSER, Server
 from pgdyno.run.own_server import OwnServer
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import DataSpec
+from pgdyno.spec.table import CacheState
 from tests.homes import installation_of, some_home
 from tests.run.test_load_access import ask
 from tests.tools.pgcluster import LOOPBACK
@@ -59,6 +60,9 @@ def test_standbys_let_in_the_role_of_the_load_as_soon_as_they_run(home: Home, tm
                 assert "no pg_hba.conf entry" in ask(msgspec.structs.replace(way, user=SUPERUSER), "SELECT 1")
                 wrong = msgspec.structs.replace(way, parameters={"sslmode": "disable", "password": "wrong"})
                 assert "password authentication failed" in ask(wrong, "SELECT 1")
+            # All are restarted.
+            server.prepare_cache(CacheState.COLD)
+            assert [ask(one.load_address, WHO) for one in server.readers] == ["pgdyno_load true true"] * 2
 
 
 def test_a_standby_whose_replay_is_late_for_long_is_named(
