@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.conduct.load.hosts import find_local_pgbench
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.types import TrialStatus
 from tests.cli.program import Bench, run_here, wait_until
@@ -27,6 +28,7 @@ LOAD = ("--workload", "select-only", "--clients", "3", "--rate", "200", "--scale
 SHORT = (*LOAD, "--stock-only", "--rounds", "1", "--duration", "2s")
 SERVED = "SELECT sum(xact_commit) FROM pg_stat_database WHERE datname LIKE 'pgdyno%'"
 WORKING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname LIKE '%_run'"
+CANARY = "canary-7f3b"
 OWN = "SELECT datname FROM pg_database WHERE datname LIKE '%_run'"
 
 
@@ -51,8 +53,8 @@ def replicas(*standbys: Cluster) -> str:
     return f"replicas=host={','.join(str(one.root) for one in standbys)} port={PORT}"
 
 
-def run(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_program(arguments, cwd=bench.folder, env={**os.environ, "COLUMNS": "200"})
+def run(bench: Bench, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run_program(arguments, cwd=bench.folder, env={**os.environ, "COLUMNS": "200", **variables})
 
 
 def refuse(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -248,11 +250,43 @@ def test_parts_write_at_the_primary_and_read_from_replicas(servers: tuple[Cluste
     assert all(part["tps"] > 0.0 for part in seen["parts"])
 
 
+def load_host(name: str, *more: str) -> str:
+    return "\n".join((f"[hosts.{name}]", 'role = "load"', f'ssh = "{name}"', *more, ""))
+
+
+@contextlib.contextmanager
+def asking_for_a_password(servers: tuple[Cluster, ...]) -> Iterator[None]:
+    """Let the replicas let nobody in as bench who does not know its password."""
+    primary, *standbys = servers
+    primary.sql(f"ALTER ROLE bench PASSWORD '{CANARY}'")
+    before = [(one.data / "pg_hba.conf").read_text() for one in standbys]
+    for one, text in zip(standbys, before, strict=True):
+        (one.data / "pg_hba.conf").write_text(f"local all bench scram-sha-256\n{text}")
+        one.sql("SELECT pg_reload_conf()")
+    is_asked = "SELECT bool_and(rolpassword IS NOT NULL) FROM pg_authid WHERE rolname = 'bench'"
+    assert wait_until(lambda: all(one.sql(is_asked) == "t" for one in standbys))
+    try:
+        yield
+    finally:
+        for one, text in zip(standbys, before, strict=True):
+            (one.data / "pg_hba.conf").write_text(text)
+            one.sql("SELECT pg_reload_conf()")
+        primary.sql("ALTER ROLE bench PASSWORD NULL")
+
+
 def test_the_parts_come_from_load_hosts(servers: tuple[Cluster, ...], bench: Bench, by_ssh: Sshd) -> None:
-    write_split(bench, servers, "".join(f'[hosts.{name}]\nrole = "load"\nssh = "{name}"\n' for name in ("db1", "db2")))
-    done = run(bench, "run", "split.toml", "--json")
+    write_split(bench, servers, load_host("db1") + load_host("db2"))
+    with asking_for_a_password(servers):
+        assert "password" in run(bench, "hosts", "split.toml").stderr
+        known = {"PGPASSWORD": CANARY}
+        seen_before = run(bench, "hosts", "split.toml", "--json", **known)
+        done = run(bench, "run", "split.toml", "--json", **known)
+    assert seen_before.returncode == 0, seen_before.stderr
+    assert all(min(one["replica_reach_s"]) > 0.0 for one in json.loads(seen_before.stdout)["hosts"])
     store = read_record(bench, done)
     (trial,) = store.read_trials()
+    for path in store.path.rglob("*"):
+        assert path.is_dir() or CANARY.encode() not in path.read_bytes(), path
     assert [(part.part, part.endpoint, part.host, part.clients) for part in trial.generators] == [
         ("simple-update", "primary", "db1", 1),
         ("select-only", "replica1", "db1", 1),
@@ -277,6 +311,39 @@ def test_the_parts_come_from_load_hosts(servers: tuple[Cluster, ...], bench: Ben
     assert all(len(each) == 2 and min(each) > 0.0 for each in trips)
     assert record.find_round_trip_s(reads, {"db1", "db2"}) is None
     assert of_one.find_round_trip_s(reads, {"db2"}) == max(trips[1])
+
+
+@pytest.mark.parametrize(
+    ("leads_to_primary", "fact", "words"),
+    [
+        (False, "db2 does not reach replica2 ({there})", "No such file"),
+        (True, "db2 reaches another server", "replica2"),
+    ],
+)
+def test_each_load_host_must_reach_each_replica(
+    servers: tuple[Cluster, ...], bench: Bench, by_ssh: Sshd, *, leads_to_primary: bool, fact: str, words: str
+) -> None:
+    primary, _, far = servers
+    # What it is told leads elsewhere there, as a name may.
+    elsewhere, real = bench.folder / "pgbench-there", find_local_pgbench().installation.program("pgbench")
+    place = primary.root if leads_to_primary else bench.folder
+    elsewhere.write_text(f'#!/bin/bash\nexec {real} "${{@//{str(far.root).replace("/", chr(92) + "/")}/{place}}}"\n')
+    elsewhere.chmod(0o755)
+    hosts = (load_host("db1", f'pgbench = "{real}"'), load_host("db2", f'pgbench = "{elsewhere}"'))
+    write_split(bench, servers, "".join(hosts))
+    done = run(bench, "run", "split.toml")
+    assert done.returncode == 3, done.stderr
+    assert fact.format(there=f"{far.root}, port {PORT}") in done.stderr
+    assert words in done.stderr
+    assert not bench.records
+    # So it is seen beforehand.
+    looked = run(bench, "hosts", "split.toml")
+    assert looked.returncode == 1, looked.stderr
+    rows = [line.split() for line in looked.stdout.splitlines()]
+    assert rows[0][-2:] == ["to", "replica2"]
+    assert [row[:2] for row in rows[1:3]] == [["db1", "load"], ["db2", "load"]]
+    assert rows[2][2:] == ["no", "link"]
+    assert words in looked.stdout
 
 
 def test_what_is_no_replica_is_refused(servers: tuple[Cluster, ...], bench: Bench) -> None:

@@ -29,13 +29,13 @@ def hosts(
 ) -> None:
     """Check that machines are reached by ssh, and compare their clocks; exit code 1 if one is not reached.
 
-    A load host needs a pgbench, and must reach the server that a study names. Python 3.7 or later is needed there; nothing is
+    A load host needs a pgbench, and must reach the server and the replicas that a study names. Python 3.7 or later is needed there; nothing is
     left there.
     """
     with session(json=json, quiet=False, yes=True) as (ui, show):
-        from pgdyno.flow.hosts import find_dsn, read_named, view_hosts
+        from pgdyno.flow.hosts import find_dsns, read_named, view_hosts
 
-        result = view_hosts(read_named(named), dsn=find_dsn(named), ui=ui)
+        result = view_hosts(read_named(named), dsns=find_dsns(named), ui=ui)
         show(result)
         if result.exit_code:
             raise SystemExit(result.exit_code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,13 +19,16 @@ from pgdyno.report.clock_words import format_offset
 from pgdyno.report.format import format_bytes, format_count, format_seconds
 from pgdyno.report.forms.plain import Heading, render_headed, render_rows
 from pgdyno.run.given.access import open_access
+from pgdyno.run.given.conninfo import split_hosts
+from pgdyno.run.given.replicas import open_ways
 from pgdyno.run.host.program import program_name
 from pgdyno.run.link.look import FarLook, look_at
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.host_run import FoundPgbench, LoadHost, ask_pgbench
 from pgdyno.run.postgres.address import Address
-from pgdyno.spec.hosts import HostEntry, HostRole, make_named_hosts, read_hosts, read_server_dsn
+from pgdyno.spec.hosts import HostEntry, HostRole, make_named_hosts, read_hosts, read_server_dsns
+from pgdyno.spec.study import name_replicas
 
 _UNTRIED = (
     "note: The way to the server was not tried: no server of yours is named."
@@ -51,6 +54,8 @@ class HostLine(msgspec.Struct, frozen=True, kw_only=True):
     """Of a load host."""
     reach_s: float | None = None
     """Median time of an empty statement from a load host to the study's server; None without a server."""
+    replica_reach_s: tuple[float, ...] = ()
+    """The same to each replica of it, in the study's order."""
     problem: ErrorFact | None = None
 
     @property
@@ -72,12 +77,16 @@ class HostLine(msgspec.Struct, frozen=True, kw_only=True):
             *(
                 ()
                 if self.pgbench is None
-                else (self.pgbench.version, format_bytes(self.pgbench.memory_folder_bytes), self._show_reach())
+                else (self.pgbench.version, format_bytes(self.pgbench.memory_folder_bytes), *self._show_reach())
             ),
         )
 
-    def _show_reach(self) -> str:
-        return "not tried" if self.reach_s is None else format_seconds(self.reach_s)
+    def _show_reach(self) -> tuple[str, ...]:
+        return (
+            ("not tried",)
+            if self.reach_s is None
+            else tuple(map(format_seconds, (self.reach_s, *self.replica_reach_s)))
+        )
 
 
 class HostsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +122,7 @@ class HostsView(msgspec.Struct, frozen=True, kw_only=True):
             "round trip",
             "clock ahead",
             *(("pgbench", "free in /dev/shm", "to the server") if self.has_loads else ()),
+            *(f"to {name}" for name in name_replicas(max((len(one.replica_reach_s) for one in self.hosts), default=0))),
         )
         headings = [Heading(title, is_whole=title == "host") for title in whole]
         rows = [(*line.cells, *[""] * (len(whole) - len(line.cells))) for line in self.hosts]
@@ -143,49 +153,52 @@ def read_named(named: str) -> Mapping[str, HostEntry]:
     return make_named_hosts(named)
 
 
-def find_dsn(named: str) -> str | None:
-    """Return the connection string of the server of a study, to which its load hosts must find their way."""
+def find_dsns(named: str) -> tuple[str, ...]:
+    """Return the connection strings of the server of a study and of its replicas, to which its load hosts must find their way."""
     path = Path(named)
-    return read_server_dsn(path) if path.is_file() else None
+    return read_server_dsns(path) if path.is_file() else ()
 
 
-def view_hosts(hosts: Mapping[str, HostEntry], *, dsn: str | None = None, ui: Ui) -> HostsView:
+def view_hosts(hosts: Mapping[str, HostEntry], *, dsns: Sequence[str] = (), ui: Ui) -> HostsView:
     """Look at machines one after the other; one that is not reached stops nothing.
 
     Args:
         hosts: The machines, by name.
-        dsn: The server that load hosts must reach; None: it is not tried.
+        dsns: The server that load hosts must reach, and then its replicas; empty: no way is tried.
         ui: Shows the progress.
 
     Raises:
-        SpecError, StepFailedError: The server is not reached from here.
+        SpecError, StepFailedError: One of them is not reached from here.
     """
-    if dsn is not None and any(entry.role is HostRole.LOAD for entry in hosts.values()):
-        with open_access(dsn) as address:
-            return _view(hosts, address, ui)
-    return _view(hosts, None, ui)
+    if dsns and any(entry.role is HostRole.LOAD for entry in hosts.values()):
+        replicas = [one for dsn in dsns[1:] for one in split_hosts(dsn)]
+        with open_access(dsns[0]) as address, open_ways(replicas, address) as ways:
+            return _view(hosts, {"the server": address, **ways}, ui)
+    return _view(hosts, {}, ui)
 
 
-def _view(hosts: Mapping[str, HostEntry], address: Address | None, ui: Ui) -> HostsView:
+def _view(hosts: Mapping[str, HostEntry], ways: Mapping[str, Address], ui: Ui) -> HostsView:
     lines = []
     for name, entry in hosts.items():
         ui.show_activity(f"looking at {name}")
         try:
             with open_link(entry) as link:
                 line = _describe(name, entry, look_at(link))
-                lines.append(_look_at_load(line, link, address) if entry.role is HostRole.LOAD else line)
+                lines.append(_look_at_load(line, link, ways) if entry.role is HostRole.LOAD else line)
         except PgdynoError as error:
             problem = ErrorFact(fact=error.fact.removeprefix(f"{name}: "), detail=error.detail, hint=error.hint)
             lines.append(HostLine(name=name, ssh=entry.ssh, role=entry.role, problem=problem))
     return HostsView(hosts=tuple(lines))
 
 
-def _look_at_load(line: HostLine, link: SshLink, address: Address | None) -> HostLine:
-    pgbench, reach_s = ask_pgbench(link, line.name), None
-    if address is not None:
-        host, local = LoadHost(name=line.name, link=link, version_major=pgbench.major), find_local_pgbench()
-        reach_s = check_reach(PgbenchGroup([host], local, local.user), host, address).round_trip_s
-    return msgspec.structs.replace(line, pgbench=pgbench, reach_s=reach_s)
+def _look_at_load(line: HostLine, link: SshLink, ways: Mapping[str, Address]) -> HostLine:
+    line = msgspec.structs.replace(line, pgbench=(pgbench := ask_pgbench(link, line.name)))
+    if not ways:
+        return line
+    host, local = LoadHost(name=line.name, link=link, version_major=pgbench.major), find_local_pgbench()
+    group = PgbenchGroup([host], local, local.user)
+    reach_s, *others = (check_reach(group, host, way, server=name).round_trip_s for name, way in ways.items())
+    return msgspec.structs.replace(line, reach_s=reach_s, replica_reach_s=tuple(others))
 
 
 def _describe(name: str, entry: HostEntry, look: FarLook) -> HostLine:

@@ -82,11 +82,13 @@ def read_hosts(path: Path) -> dict[str, HostEntry]:
     return make_hosts(raw.get("hosts", {}), source=str(path), text=text)
 
 
-def read_server_dsn(path: Path) -> str | None:
-    """Return the connection string of the given server in a file that `read_hosts` has read; None if it has none."""
+def read_server_dsns(path: Path) -> tuple[str, ...]:
+    """Return the connection strings of the given server and its replicas in a file that `read_hosts` has read; none if it has none."""
     server = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("server")
-    dsn = server.get("dsn") if isinstance(server, dict) else None
-    return dsn if isinstance(dsn, str) else None
+    if not isinstance(server, dict) or not isinstance(dsn := server.get("dsn"), str):
+        return ()
+    replicas = server.get("replicas")
+    return (dsn, *(one for one in (replicas if isinstance(replicas, list) else ()) if isinstance(one, str)))
 
 
 def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEntry]:

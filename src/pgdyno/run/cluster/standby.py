@@ -120,12 +120,13 @@ class Standbys:
         Raises:
             StepFailedError: One has ended, or does not replay it in time.
         """
+        if self._access is None:
+            return
         with primary.connect(database="postgres") as connection:
             target = sql.read_flushed_wal(connection)
         for one in self._servers:
-            if one.access is not None:
-                late = f"{one.name} does not replay the role of the load hosts"
-                self._await(functools.partial(_has_replayed, one, target), late, hint=_HINT_REPLAY)
+            late = f"{one.name} does not replay the role of the load hosts"
+            self._await(functools.partial(_has_replayed, one, target), late, hint=_HINT_REPLAY)
 
     def restart_cold(self, primary: Server, settings: Mapping[str, SettingValue]) -> None:
         """Restart the primary and all standbys with nothing of their files cached.

@@ -161,7 +161,18 @@ class Replicas:
 
 @contextlib.contextmanager
 def open_replicas(replicas: Sequence[str], server: Address) -> Iterator[Replicas]:
-    """Look at each replica, and yield all, for the length of a `with` block.
+    """Look at each replica, and yield all, for the length of a `with` block; see `open_ways`."""
+    with open_ways(replicas, server) as ways:
+        found = []
+        for (name, way), dsn in zip(ways.items(), replicas, strict=True):
+            with _naming(name):
+                found.append(Replica(name=name, seen=watch_server(complete_dsn(dsn, server)), way=way))
+        yield Replicas(found, lag_gap=_find_lag_gap(server) if found else None)
+
+
+@contextlib.contextmanager
+def open_ways(replicas: Sequence[str], server: Address) -> Iterator[dict[str, Address]]:
+    """Connect once to each replica, and yield their addresses by name, for the length of a `with` block.
 
     Args:
         replicas: Connection strings, of one host each; what one and its service leave out of user and database is the server's.
@@ -172,16 +183,21 @@ def open_replicas(replicas: Sequence[str], server: Address) -> Iterator[Replicas
         StepFailedError: There is no connection to one.
     """
     with contextlib.ExitStack() as stack:
-        found = []
+        found = {}
         for name, dsn in zip(name_replicas(len(replicas)), replicas, strict=True):
-            try:
-                complete = complete_dsn(dsn, server)
-                way = stack.enter_context(open_access(complete))
-                found.append(Replica(name=name, seen=watch_server(complete), way=way))
-            except PgdynoError as error:
-                error.fact = f"{name}: {error.fact}"
-                raise
-        yield Replicas(found, lag_gap=_find_lag_gap(server) if found else None)
+            with _naming(name):
+                found[name] = stack.enter_context(open_access(complete_dsn(dsn, server)))
+        yield found
+
+
+@contextlib.contextmanager
+def _naming(replica: str) -> Iterator[None]:
+    """Say of which replica an error is."""
+    try:
+        yield
+    except PgdynoError as error:
+        error.fact = f"{replica}: {error.fact}"
+        raise
 
 
 def _find_lag_gap(primary: Address) -> Gap | None:
