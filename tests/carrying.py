@@ -8,6 +8,7 @@ from pathlib import Path
 from pgdyno.run.link.ssh import open_link
 from pgdyno.run.over.carry import carry
 from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
+from pgdyno.run.over.talk import talking
 from pgdyno.spec.hosts import HostEntry, HostRole
 
 
@@ -20,5 +21,5 @@ def carry_in_a_line(folder: Path, machine: str = "db1") -> None:
         name = pack_packages(there, here).name
         return Parcel(name=name, title="one line", list_files=lambda: {line.name: line})
 
-    with open_link(HostEntry(role=HostRole.SERVER, ssh=machine)) as link:
-        carry(link, tell=lambda _: None, pack=pack_line)
+    with open_link(HostEntry(role=HostRole.SERVER, ssh=machine)) as link, talking(link) as talk:
+        carry(talk, tell=lambda _: None, pack=pack_line)

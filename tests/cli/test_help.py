@@ -126,7 +126,7 @@ def test_a_command_without_arguments_does_not_wait_for_them_to_be_converted(tmp_
         try:
             runpy.run_module("pgdyno", run_name="__main__")
         finally:
-            print(*sorted({"pydantic", "polars", "scipy"} & set(sys.modules)), file=sys.stderr)"""
+            print(*sorted({"http.server", "pydantic", "polars", "scipy"} & set(sys.modules)), file=sys.stderr)"""
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert json.loads(done.stdout)["records"] == []
     assert done.stderr == "\n"

@@ -10,21 +10,18 @@ from pathlib import Path
 import pytest
 
 from pgdyno.cli.terminal.display import Display
-from pgdyno.conduct import workspace
 from pgdyno.errors import SpecError
 from pgdyno.flow.records.find import find_record
+from pgdyno.record.new_record import choose_record
 from tests.cli.program import Bench
 from tests.records import copy_record
 
 
-def test_records_that_begin_within_one_second_have_names_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_begin_within_one_second_have_names_of_their_own(tmp_path: Path) -> None:
     now = dt.datetime(2026, 11, 28, 8, 8, 29, tzinfo=dt.UTC)
-    monkeypatch.setattr(workspace, "local_now", lambda: now)
     made = []
     for name in ("bench", "bench", "compare", "bench"):
-        made.append(workspace.choose_record(name, folder=tmp_path))
+        made.append(choose_record(name, at=now, folder=tmp_path))
         made[-1].mkdir()
     assert [path.name for path in made] == [
         "20261128-080829-bench",

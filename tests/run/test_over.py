@@ -14,7 +14,7 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 import msgspec
 import pytest
@@ -25,11 +25,12 @@ from pgdyno.flow import over
 from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.far import FarRecord, read_far
 from pgdyno.run.link.ssh import SshLink, open_link
-from pgdyno.run.over import far_run, parcels, talk
+from pgdyno.run.over import far_run, parcels
 from pgdyno.run.over.carry import Carried, _refuse, _Taken, carry
 from pgdyno.run.over.command import Began, FarCommand, Order, running
 from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
 from pgdyno.run.over.stopped import find_stopped, remove_stopped
+from pgdyno.run.over.talk import talking
 from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.hosts import Sshd
 from tests.run.trees import is_alive
@@ -65,12 +66,13 @@ CONDUCTOR = """
     from pgdyno.run.link.ssh import open_link
     from pgdyno.run.over.carry import Carried
     from pgdyno.run.over.command import Order, running
+    from pgdyno.run.over.talk import talking
     from pgdyno.spec.hosts import HostEntry, HostRole
 
     folder = sys.argv[1]
     carried = Carried(program=f"{folder}/program", packages=f"{folder}/packages", python="3.11", sent_bytes=0)
     order = Order(words=("wait",), result="records/mine")
-    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link, running(link, carried, order) as command:
+    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link, talking(link) as talk, running(talk, carried, order) as command:
         def begin(began):
             if sys.argv[2] == "known":
                 command.note_known()
@@ -96,8 +98,8 @@ def small_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def carry_to_db1(python: str | None = None) -> tuple[Carried, list[str]]:
     told: list[str] = []
-    with open_link(db1(python)) as link:
-        return carry(link, tell=told.append), told
+    with open_link(db1(python)) as link, talking(link) as talk:
+        return carry(talk, tell=told.append), told
 
 
 def test_what_is_carried_is_whole_and_carried_once(by_ssh: Sshd, small_lock: Path) -> None:
@@ -152,8 +154,12 @@ def test_a_machine_that_cannot_take_it_is_refused(by_ssh: Sshd, tmp_path: Path, 
     def pack_huge(there: Platform, here: Platform) -> Parcel:
         return Parcel(name="packages-huge", title="a huge file", list_files=lambda: {"huge": huge})
 
-    with open_link(db1()) as link, pytest.raises(HostError, match="db1 has no room for pgdyno") as caught:
-        carry(link, tell=lambda _: None, pack=pack_huge)
+    with (
+        open_link(db1()) as link,
+        talking(link) as talk,
+        pytest.raises(HostError, match="db1 has no room for pgdyno") as caught,
+    ):
+        carry(talk, tell=lambda _: None, pack=pack_huge)
     assert caught.value.detail.startswith("a huge file: 11,434,")
     cache = by_ssh.home / ".cache"
     cache.mkdir(exist_ok=True)
@@ -199,7 +205,7 @@ def test_a_link_that_is_cut_while_pgdyno_is_carried_is_told_as_that(by_ssh: Sshd
     large = tmp_path / "large"
     # More than pipes and sshd hold, compressed.
     large.write_bytes(os.urandom(64 << 20))
-    with open_link(db1()) as link:
+    with open_link(db1()) as link, talking(link) as talk:
 
         def cut() -> dict[str, Path]:
             assert link._master is not None
@@ -210,7 +216,7 @@ def test_a_link_that_is_cut_while_pgdyno_is_carried_is_told_as_that(by_ssh: Sshd
             return Parcel(name="packages-large", title="a large file", list_files=cut)
 
         with pytest.raises(StepFailedError, match="the link to db1 was lost"):
-            carry(link, tell=lambda _: None, pack=pack_large)
+            carry(talk, tell=lambda _: None, pack=pack_large)
 
 
 def test_packages_of_another_python_are_fetched_and_kept(small_lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +263,11 @@ def describe_stand_in(folder: Path) -> Carried:
 def started(folder: Path, *words: str, silence_s: int = 30) -> Iterator[tuple[SshLink, FarCommand]]:
     """The stand-in at work on db1."""
     order = Order(words=words, result="records/mine")
-    with open_link(db1()) as link, running(link, describe_stand_in(folder), order, silence_s=silence_s) as command:
+    with (
+        open_link(db1()) as link,
+        talking(link) as talk,
+        running(talk, describe_stand_in(folder), order, silence_s=silence_s) as command,
+    ):
         yield link, command
 
 
@@ -269,7 +279,7 @@ def test_output_and_exit_code_come_here_and_files_come_home(
     order = Order(words=("end", "naïve"), files={"below/a.sql": tmp_path / "a.sql"}, result="below")
     # The shell of db2 prints something first.
     db2 = HostEntry(role=HostRole.SERVER, ssh="db2")
-    with open_link(db2) as link, running(link, carried, order) as command:
+    with open_link(db2) as link, talking(link) as talk, running(talk, carried, order) as command:
         ended = command.run(began=lambda _: None)
         assert (ended.code, ended.has_result) == (7, True)
         command.fetch(tmp_path / "home")
@@ -280,6 +290,33 @@ def test_output_and_exit_code_come_here_and_files_come_home(
     out, err = capfdbinary.readouterr()
     assert out.decode() == "out end naïve db2\n"
     assert err == b"err False\n"
+
+
+class MaskedLink(SshLink):
+    """To an account whose files others may not read; it counts what is started there."""
+
+    count = 0
+
+    def start(self, command: str, *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        self.count += 1
+        return super().start(f"umask 027; {command}", stdout=stdout)
+
+
+def test_one_python_there_carries_pgdyno_and_runs_it_with_the_accounts_own_umask(
+    by_ssh: Sshd, tmp_path: Path, small_lock: Path
+) -> None:
+    stand_in = put_stand_in(tmp_path)
+    order = Order(words=("make",), result="records/mine")
+    with open_link(db1(), MaskedLink) as link, talking(link) as talk:
+        carried = carry(talk, tell=lambda _: None)
+        with running(talk, stand_in, order) as command:
+            ended = command.run(began=lambda _: None)
+            made = Path(ended.folder, "records/mine/record.json").stat().st_mode
+            command.remove()
+        assert isinstance(link, MaskedLink)
+        assert link.count == 1
+    assert (ended.code, oct(made & 0o777)) == (7, "0o640")
+    assert oct(Path(carried.program).stat().st_mode & 0o777) == "0o755"
 
 
 def test_what_cannot_be_sent_from_there_stays_there(
@@ -332,7 +369,7 @@ def test_what_was_added_to_a_record_here_outlives_what_comes_home(
     (home / "elsewhere").symlink_to("/nowhere")
     sent = {"records/mine/confirmations.json": "older"}
     order = Order(words=("make",), texts=sent, result="records/mine")
-    with open_link(db1()) as link, running(link, carried, order) as command:
+    with open_link(db1()) as link, talking(link) as talk, running(talk, carried, order) as command:
         command.run(began=lambda _: None)
         over._bring_home(command, home, note)
         command.remove()
@@ -365,7 +402,7 @@ def test_a_large_record_is_sent_without_being_held_in_memory(by_ssh: Sshd, tmp_p
     with open_link(db1()) as link:
         tracemalloc.start()
         try:
-            with running(link, carried, order, tell=told.append) as command:
+            with talking(link) as talk, running(talk, carried, order, tell=told.append) as command:
                 most["here"] = tracemalloc.get_traced_memory()[1]
                 assert command.run(began=look).code == 130
                 command.remove()
@@ -385,7 +422,8 @@ def test_files_that_do_not_fit_there_are_refused_with_what_is_free(by_ssh: Sshd,
     with (
         open_link(db1()) as link,
         pytest.raises(HostError, match="db1: it has no room for these files") as caught,
-        running(link, carried, order),
+        talking(link) as talk,
+        running(talk, carried, order),
     ):
         pass
     assert caught.value.detail.startswith("8,796,093 MB, ")
@@ -401,7 +439,8 @@ def test_files_that_cannot_be_written_there_are_refused_when_all_are_sent(by_ssh
     before = {*by_ssh.home.glob("pgdyno-on/*")}
     with (
         open_link(db1()) as link,
-        running(link, carried, order) as command,
+        talking(link) as talk,
+        running(talk, carried, order) as command,
         pytest.raises(HostError, match="db1: these files cannot be written there"),
     ):
         command.run(began=lambda _: None)
@@ -454,7 +493,7 @@ def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(
     assert json.loads(out.splitlines()[-1]) == {"code": 130, "has_result": True}
     assert (other / "records/mine/put-back").exists()
     # A link that hangs: only the silence tells the program there. On a busy machine it takes seconds to begin.
-    monkeypatch.setattr(talk, "_BEATS_WITHIN_SILENCE", 60)
+    monkeypatch.setattr("pgdyno.run.over.talk._BEATS_WITHIN_SILENCE", 60)
     with started(tmp_path, "wait", silence_s=10) as (link, command):
         seen: list[int] = []
         assert link._master is not None
@@ -481,7 +520,7 @@ def test_a_record_that_is_gone_there_is_sent_again_with_its_empty_folders(by_ssh
     (tmp_path / "records").symlink_to(tmp_path)
     for gone in (by_ssh.home / far_run.PLACE / "gone", tmp_path):
         order = Order(words=("end",), files=files, folder=str(gone), result="records/mine")
-        with open_link(db1()) as link, running(link, carried, order) as command:
+        with open_link(db1()) as link, talking(link) as talk, running(talk, carried, order) as command:
             ended = command.run(began=lambda _: None)
             assert Path(ended.folder) != gone
             assert {path.name for path in Path(ended.folder, "records/mine").iterdir()} == {"trials", "record.json"}

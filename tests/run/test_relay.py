@@ -150,10 +150,7 @@ def test_a_load_host_that_does_not_answer_holds_back_no_beats(
     program, heard = tmp_path / "asking.py", tmp_path / "heard"
     program.write_text(ASKING.replace("HEARD", str(heard)))
     heard.touch()
-    with standard_input() as end, open_link(SERVER) as link:
-        asking = talk.FarTalk(link, program)
-        try:
-            _Relay(asking, {"db2": SlowLink(heard, end)}).serve()
-        finally:
-            asking.close()
+    with standard_input() as end, open_link(SERVER) as link, talk.talking(link) as asking:
+        asking.begin(program)
+        _Relay(asking, {"db2": SlowLink(heard, end)}).serve()
     assert b"1 err 19\ndb2 does not answer" in heard.read_bytes()

@@ -52,12 +52,14 @@ def request_page(given: LiveOptions) -> PageRequest | None:
     Raises:
         SpecError: An option is wrong, or needs another one.
     """
-    from pgdyno.run.live_page import PageRequest  # noqa: PLC0415 - loaded when it is needed, which keeps --help fast
-
     if not given.live:
         if given.listen is not None:
             raise SpecError("--listen says where the live page listens, and there is none", hint="add --live")
-        return None if given.metrics_port is None else PageRequest(address=None, metrics_port=given.metrics_port)
+        if given.metrics_port is None:
+            return None
+        from pgdyno.run.live_page import PageRequest  # noqa: PLC0415 - few commands serve anything
+
+        return PageRequest(address=None, metrics_port=given.metrics_port)
     return request_watched(given.listen, port=0, metrics_port=given.metrics_port)
 
 

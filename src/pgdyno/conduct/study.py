@@ -18,13 +18,14 @@ from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.search import run_search
 from pgdyno.conduct.steps import end_script_check, prepare_stage, run_stage
 from pgdyno.conduct.ui import Ui
-from pgdyno.conduct.workspace import Workspace, choose_record
+from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Machine, Plan, PlannedSweep, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.standbys import SYNCHRONOUS_NAMES
+from pgdyno.record.new_record import choose_record
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import OWN_SERVER_FORMAT, ServerFacts, StudyRecord, choose_format
@@ -141,7 +142,7 @@ def announce(planned: PlannedStudy, *, version_major: int, name: str, place: Wor
     Raises:
         InterruptedStudyError: The user does not want it.
     """
-    store = RecordStore(place.out or choose_record(name))
+    store = RecordStore(place.out or choose_record(name, at=local_now()))
     _show_plan(planned, version_major, store, ui)
     question = f"run for {planned.predicted_s / 3600:.1f} hours?"
     if planned.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):

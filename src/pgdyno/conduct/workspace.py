@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,25 +17,12 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts, StudyRecord
 from pgdyno.run.cluster.home import choose_home, find_existing_folder
 from pgdyno.run.cluster.wal_home import check_wal_home
-from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.run.preflight import VariantFolder
 from pgdyno.spec.study import ServerKind, ServerSpec, Study
-
-_RECORDS = Path("pgdyno-records")
-
-
-def choose_record(name: str, *, folder: Path = _RECORDS) -> Path:
-    """Return the place of a new record that the user does not name: the present time and a name, in a folder of records.
-
-    One that begins within the same second as another has a number, too.
-    """
-    moment = f"{local_now():%Y%m%d-%H%M%S}"
-    moments = itertools.chain([moment], (f"{moment}-{number}" for number in itertools.count(2)))
-    return next(path for each in moments if not (path := folder / f"{each}-{name}").exists())
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,12 +8,13 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pgdyno.conduct.workspace import choose_record
 from pgdyno.errors import SpecError
 from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.far import FarRecord
+from pgdyno.record.new_record import choose_record
 from pgdyno.record.store import RecordStore
 from pgdyno.report.format import format_bytes
+from pgdyno.run.host.clock import local_now
 from pgdyno.run.over.command import Order
 from pgdyno.spec.hosts import HostEntry, HostRole, list_option_values, make_named_hosts, read_hosts
 from pgdyno.spec.study import Study
@@ -107,7 +108,7 @@ def read_order(words: Sequence[str], machine: str) -> Order:
             raise SpecError("--out does not work on another machine here", hint=f"cards come home into {CARDS}")
         return Order(words=tuple(words), files=files, result=str(CARDS) if command == "disk" else None)
     if out is None:
-        made = str(choose_record(name_far_record(command, machine)))
+        made = str(choose_record(name_far_record(command, machine), at=local_now()))
         return Order(words=(*words, "--out", made), files=files, result=made)
     _check_inside("--out", out)
     RecordStore(Path(out)).check_new()

@@ -26,6 +26,7 @@ from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over.carry import Carried, carry
 from pgdyno.run.over.command import Began, Ended, FarCommand, Order, running
 from pgdyno.run.over.relay import relaying
+from pgdyno.run.over.talk import FarTalk, talking
 from pgdyno.spec.hosts import HostEntry
 
 _NOT_BEGUN = "nothing has begun there: call it again"
@@ -92,18 +93,14 @@ def _list_record(record: Path, there: str) -> Mapping[str, Path]:
     return {f"{there}/{path.relative_to(record)}": path for path in paths}
 
 
-def _carry(link: SshLink, ui: Ui) -> Carried:
+def _carry(talk: FarTalk, ui: Ui) -> Carried:
     step = LateStep(
         ui,
         "carry",
         predicted_s=_CARRYING_S,
-        announced=f"pgdyno is carried to {link.destination}, once for each version",
+        announced=f"pgdyno is carried to {talk.destination}, once for each version",
     )
-    try:
-        carried = carry(link, tell=step.tell)
-    except StepFailedError as error:
-        error.hint = error.hint or _NOT_BEGUN
-        raise
+    carried = carry(talk, tell=step.tell)
     sent = format_bytes(carried.sent_bytes)
     step.end(f"{sent} through ssh, to {Path(carried.program).parent}; Python {carried.python} runs it")
     return carried
@@ -128,9 +125,8 @@ class _Run:
 
     def run(self, ui: Ui, before_output: Callable[[], None]) -> int:
         """Run it, bring its result home, and return its exit code."""
-        carried = _carry(self._link, ui)
         try:
-            with ExitStack() as stack, self._sent(carried, ui) as command:
+            with ExitStack() as stack, talking(self._link) as talk, self._sent(talk, ui) as command:
                 before_output()
                 self._hint = "pgdyno there stops by itself within a minute or two, and puts settings back"
                 ended = command.run(began=lambda began: self._begin(began, command, stack))
@@ -149,16 +145,16 @@ class _Run:
         return ended.code
 
     @contextmanager
-    def _sent(self, carried: Carried, ui: Ui) -> Iterator[FarCommand]:
-        """Send it with its files, which may be a whole record."""
-        size_bytes = self._order.size_bytes
+    def _sent(self, talk: FarTalk, ui: Ui) -> Iterator[FarCommand]:
+        """Send it with its files, which may be a whole record, once pgdyno is there."""
+        carried, size_bytes = _carry(talk, ui), self._order.size_bytes
         step = LateStep(ui, "send", predicted_s=_CARRYING_S)
 
         def tell(text: str) -> None:
             if size_bytes >= _LITTLE_BYTES:
                 step.tell(text)
 
-        with running(self._link, carried, self._order, tell=tell) as command:
+        with running(talk, carried, self._order, tell=tell) as command:
             step.end(f"{format_bytes(size_bytes)}: what is here of the record")
             yield command
 

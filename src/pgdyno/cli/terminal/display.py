@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -26,9 +27,11 @@ from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
-from pgdyno.run.live_page import LivePage, PageRequest
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things, format_bytes
+
+if TYPE_CHECKING:
+    from pgdyno.run.live_page import LivePage, PageRequest
 
 # Drawing takes CPU time from the load; twice a second is enough.
 _REFRESH_PER_S = 2
@@ -50,7 +53,7 @@ class Display(AbstractContextManager["Display"]):
 
     def __init__(self, *, quiet: bool = False, assume_yes: bool = False, page: PageRequest | None = None) -> None:
         self._assume_yes = assume_yes
-        self._page = None if page is None else LivePage(page)
+        self._page = None if page is None else _serve(page)
         self._trend = None if page is None or page.address is None else Trend()
         self.console = PipedConsole(stderr=True, highlight=False)
         self._quiet = quiet
@@ -236,6 +239,13 @@ class Display(AbstractContextManager["Display"]):
 
     def _step_elapsed_s(self) -> float:
         return min(monotonic_s() - self._began_s, self._predicted_s)
+
+
+def _serve(page: PageRequest) -> LivePage:
+    # An HTTP server is loaded with it, and few commands serve anything.
+    from pgdyno.run.live_page import LivePage  # noqa: PLC0415
+
+    return LivePage(page)
 
 
 def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:

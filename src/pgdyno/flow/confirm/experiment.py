@@ -12,7 +12,7 @@ import msgspec
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.conduct.study import check_new
 from pgdyno.conduct.ui import Ui
-from pgdyno.conduct.workspace import Workspace, choose_record
+from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
@@ -22,9 +22,11 @@ from pgdyno.plan.pin import place_scripts
 from pgdyno.plan.places import place_of
 from pgdyno.record.confirmation import Confirmation, add_confirmation
 from pgdyno.record.far import read_far
+from pgdyno.record.new_record import choose_record
 from pgdyno.record.store import STUDY_FILE, RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
+from pgdyno.run.host.clock import local_now
 from pgdyno.spec.initdb import with_choices
 from pgdyno.spec.read import read_study
 from pgdyno.spec.study import Study, TrialsSpec
@@ -130,7 +132,7 @@ def compose_experiment(
     report = compose_report(store).report
     subject = _choose(report, workload)
     study = _compose(store, subject, wishes)
-    out = place.out or choose_record(name, folder=store.path.parent)
+    out = place.out or choose_record(name, at=local_now(), folder=store.path.parent)
     place = msgspec.structs.replace(place.on_disk_of(report.record), out=out)
     check_new(place)
     return Experiment(store, report.record, subject, study, place, out)

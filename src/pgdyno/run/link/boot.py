@@ -74,7 +74,7 @@ def build_command(
     first = shlex.quote("python3" if python is None else python)
     is_old = f"import sys; sys.exit(sys.version_info < {least})"
     script = (
-        f'for p in {candidates}; do "$p" -c "{is_old}" 2>/dev/null && exec "$p" -S -I -c "$@"; done;'
+        f'for p in {candidates}; do "$p" -S -I -c "{is_old}" 2>/dev/null && exec "$p" -S -I -c "$@"; done;'
         f' echo "{NO_PYTHON.decode()}"; {first} -V 2>&1; exit 127'
     )
     boot = f"exec({json.dumps(_BOOT)})"

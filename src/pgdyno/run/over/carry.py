@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.over import far_carry, far_run
 from pgdyno.run.over.parcels import Parcel, Platform, ProgramFiles, pack_packages
 from pgdyno.run.over.talk import FarTalk
@@ -59,7 +58,7 @@ class _Taken(_Failure, frozen=True, kw_only=True):
 
 
 def carry(
-    link: SshLink,
+    talk: FarTalk,
     *,
     tell: Callable[[str], None],
     pack: Callable[[Platform, Platform], Parcel] = pack_packages,
@@ -67,34 +66,31 @@ def carry(
     """Carry what is missing on a machine.
 
     Args:
-        link: The machine.
+        talk: The machine.
         tell: Shows what is being done, and how far it is.
         pack: Chooses the packages for that machine, from its platform and the one here.
 
     Raises:
-        HostError: There is no connection, no suitable Python, or no room.
+        HostError: There is no suitable Python, or no room.
         StepFailedError: The packages cannot be fetched, or the link is lost.
     """
     program_here = ProgramFiles()
-    talk = FarTalk(link, Path(far_carry.__file__), meanwhile=program_here.read)
-    try:
-        seen = msgspec.json.decode(talk.hear(), type=_FarMachine)
-        there = read_platform(link.destination, seen)
-        here = _FarMachine(
-            python=sys.version_info[:3], is_cpython=True, machine=platform.machine(), libc=platform.libc_ver()
-        )
-        packages = pack(there, read_platform("this machine", here))
-        program = program_here.pack(there, packages)
-        talk.ask([packages.name, program.name])
-        folders = msgspec.json.decode(talk.hear(_WORKS_WITHIN_S), type=_FarFolders)
-        if folders.failure:
-            raise _refuse(link.destination, folders.base, folders)
-        sender = _Sender(talk, link.destination, folders, tell)
-        for parcel in (packages, program):
-            if parcel.name in folders.missing:
-                sender.send(parcel)
-    finally:
-        talk.close()
+    talk.begin(Path(far_carry.__file__), meanwhile=program_here.read)
+    seen = msgspec.json.decode(talk.hear(), type=_FarMachine)
+    there = read_platform(talk.destination, seen)
+    here = _FarMachine(
+        python=sys.version_info[:3], is_cpython=True, machine=platform.machine(), libc=platform.libc_ver()
+    )
+    packages = pack(there, read_platform("this machine", here))
+    program = program_here.pack(there, packages)
+    talk.ask([packages.name, program.name])
+    folders = msgspec.json.decode(talk.hear(_WORKS_WITHIN_S), type=_FarFolders)
+    if folders.failure:
+        raise _refuse(talk.destination, folders.base, folders)
+    sender = _Sender(talk, folders, tell)
+    for parcel in (packages, program):
+        if parcel.name in folders.missing:
+            sender.send(parcel)
     return Carried(
         program=f"{folders.base}/{program.name}",
         packages=f"{folders.base}/{packages.name}",
@@ -140,8 +136,8 @@ def _refuse(name: str, base: str, seen: _Failure) -> HostError:
 class _Sender:
     """Sends parcels, and says how far it is."""
 
-    def __init__(self, talk: FarTalk, name: str, folders: _FarFolders, tell: Callable[[str], None]) -> None:
-        self._talk, self._name, self._folders, self._tell = talk, name, folders, tell
+    def __init__(self, talk: FarTalk, folders: _FarFolders, tell: Callable[[str], None]) -> None:
+        self._talk, self._folders, self._tell = talk, folders, tell
         self._room_bytes = folders.room_bytes
         self._tars = TarSender(talk)
 
@@ -160,7 +156,7 @@ class _Sender:
         needed = int(total * (1.0 + _COMPILED_SHARE))
         if needed > self._room_bytes:
             raise HostError(
-                f"{self._name} has no room for pgdyno",
+                f"{self._talk.destination} has no room for pgdyno",
                 detail=f"{parcel.title}: {needed / 1e6:,.0f} MB are needed in {self._folders.base},"
                 f" {self._room_bytes / 1e6:,.0f} MB are free",
                 hint=_FREE,
@@ -176,4 +172,4 @@ class _Sender:
         self._tell(f"unpacking {parcel.title} there")
         taken = msgspec.json.decode(self._talk.hear(_WORKS_WITHIN_S), type=_Taken)
         if taken.failure:
-            raise _refuse(self._name, self._folders.base, taken)
+            raise _refuse(self._talk.destination, self._folders.base, taken)

@@ -22,7 +22,6 @@ from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host.ctrl_c import interrupt
 from pgdyno.run.host.program import COMMAND_VARIABLE, MACHINE_VARIABLE, PROGRAM_VARIABLE, program_name, typed_command
 from pgdyno.run.link.boot import SILENCE_S
-from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.over import far_run
 from pgdyno.run.over.carry import Carried
 from pgdyno.run.over.talk import FarTalk
@@ -79,9 +78,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 class FarCommand:
     """A command that runs on another machine; see `running`."""
 
-    def __init__(self, talk: FarTalk, name: str, *, shows_result: bool = True) -> None:
+    def __init__(self, talk: FarTalk, *, shows_result: bool = True) -> None:
         self._talk = talk
-        self._name = name
         self._shows_result = shows_result
         self._stop_count = self._passed_count = 0
 
@@ -148,7 +146,9 @@ class FarCommand:
                 for entry in tar:
                     _extract(tar, entry, folder)
         except (OSError, tarfile.TarError) as exc:
-            raise StepFailedError(f"what comes from {self._name} cannot be written", detail=str(exc)) from exc
+            raise StepFailedError(
+                f"what comes from {self._talk.destination} cannot be written", detail=str(exc)
+            ) from exc
         while self._hear_tar():
             pass
 
@@ -193,7 +193,9 @@ class FarCommand:
         data = self._talk.take(int(size))
         if word == "refused":
             refused = msgspec.json.decode(data, type=dict[str, str])
-            raise HostError(f"{self._name}: {refused['fact']}", detail=refused["detail"], hint=refused["hint"])
+            raise HostError(
+                f"{self._talk.destination}: {refused['fact']}", detail=refused["detail"], hint=refused["hint"]
+            )
         return word, data
 
     def _pass_stops(self) -> None:
@@ -222,17 +224,17 @@ class FarCommand:
 
 @contextmanager
 def running(
-    link: SshLink,
+    talk: FarTalk,
     carried: Carried,
     order: Order,
     *,
     tell: Callable[[str], None] = lambda _: None,
     silence_s: int = SILENCE_S,
 ) -> Iterator[FarCommand]:
-    """Start a command on another machine; it ends with the `with` block.
+    """Start a command on another machine; it ends with the talk.
 
     Args:
-        link: The machine.
+        talk: The machine.
         carried: pgdyno there.
         order: The command.
         tell: Shows how much of its files is there.
@@ -242,29 +244,26 @@ def running(
         HostError: There is no connection, or no Python that is new enough.
         StepFailedError: The program does not start.
     """
-    talk = FarTalk(link, Path(far_run.__file__))
-    try:
-        request = {
-            "program": carried.program,
-            "packages": carried.packages,
-            "words": order.words,
-            "variables": {**_choose_variables(link.destination), **order.variables},
-            "files_bytes": order.size_bytes if order.files or order.texts else None,
-            "folder": order.folder,
-            "result": order.result,
-            "silence_s": silence_s,
-            "out": _measure(sys.stdout),
-            "err": _measure(sys.stderr),
-        }
-        talk.ask(request)
-        # Not from the main thread: a terminal that takes nothing, after Ctrl-S, must not end the command there.
-        with talk.kept_alive():
-            command = FarCommand(talk, link.destination, shows_result=order.shows_result)
-            if order.files or order.texts:
-                command.send_files(order, tell)
-            yield command
-    finally:
-        talk.close()
+    request = {
+        "program": carried.program,
+        "packages": carried.packages,
+        "words": order.words,
+        "variables": {**_choose_variables(talk.destination), **order.variables},
+        "files_bytes": order.size_bytes if order.files or order.texts else None,
+        "folder": order.folder,
+        "result": order.result,
+        "silence_s": silence_s,
+        "out": _measure(sys.stdout),
+        "err": _measure(sys.stderr),
+    }
+    talk.begin(Path(far_run.__file__))
+    talk.ask(request)
+    # Not from the main thread: a terminal that takes nothing, after Ctrl-S, must not end the command there.
+    with talk.kept_alive():
+        command = FarCommand(talk, shows_result=order.shows_result)
+        if order.files or order.texts:
+            command.send_files(order, tell)
+        yield command
 
 
 class _Incoming:

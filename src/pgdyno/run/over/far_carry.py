@@ -11,7 +11,6 @@ folder as long as it holds a shared lock on it.
 
 from __future__ import annotations
 
-import compileall
 import contextlib
 import fcntl
 import json
@@ -192,6 +191,9 @@ def take(base: Path, wanted: dict[str, Any], incoming: Input) -> None:
             if wanted["packages"] is not None:
                 make_environment(part, base / wanted["packages"])
             (part / NOTE).write_text(json.dumps(count(part)))
+            # To import it takes a while, and seldom is anything missing.
+            import compileall  # noqa: PLC0415
+
             compileall.compile_dir(part, quiet=2, workers=0)
             put_in_place(part, base / name)
     except BaseException:
@@ -203,10 +205,18 @@ def take(base: Path, wanted: dict[str, Any], incoming: Input) -> None:
 
 
 def main() -> None:
+    """Keep what is carried readable to the account of the server, which runs programs from here."""
+    usual = os.umask(0o022)
+    try:
+        keep()
+    finally:
+        # The next program makes files of the user's.
+        os.umask(usual)
+
+
+def keep() -> None:
     """Say what this machine is, and take what is missing."""
     signal.alarm(SILENCE_S)
-    # The account of the server runs programs from here.
-    os.umask(0o022)
     base = choose_base()
     incoming = Input()
     say(
@@ -238,7 +248,6 @@ def main() -> None:
         while True:
             incoming.data = b""
             incoming.fill()
-    incoming.line()
 
 
 if __name__ == "__main__":

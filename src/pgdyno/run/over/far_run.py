@@ -30,6 +30,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tarfile
 import termios
 import time
@@ -533,3 +534,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # Where the other end is silent, nothing more can be read.
+    sys.exit()

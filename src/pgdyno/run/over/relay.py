@@ -27,7 +27,7 @@ from pgdyno.run.link.boot import end_program
 from pgdyno.run.link.relayed import RELAY_VARIABLE
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SSH_FAILED, SshLink, open_link
 from pgdyno.run.over import far_relay
-from pgdyno.run.over.talk import FarTalk
+from pgdyno.run.over.talk import FarTalk, talking
 from pgdyno.spec.hosts import HostEntry
 
 _BLOCK_BYTES = 1 << 16
@@ -221,8 +221,8 @@ def main() -> int:
     with ExitStack() as stack:
         try:
             links = {one.ssh: stack.enter_context(open_link(one)) for one in task.loads}
-            talk = FarTalk(stack.enter_context(open_link(task.server)), Path(far_relay.__file__))
-            stack.callback(talk.close)
+            talk = stack.enter_context(talking(stack.enter_context(open_link(task.server))))
+            talk.begin(Path(far_relay.__file__))
             path = talk.hear().decode()
         except PgdynoError as error:
             _say(_Answer(fact=error.fact, detail=error.detail, hint=error.hint))

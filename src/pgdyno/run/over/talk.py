@@ -1,4 +1,4 @@
-"""Talk with a program that was sent to another machine, through its standard input and output."""
+"""Talk with programs that are sent to another machine one after the other, through the standard input and output of one Python there."""
 
 from __future__ import annotations
 
@@ -19,45 +19,81 @@ from pgdyno.errors import StepFailedError
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.link.boot import READY, SILENCE_S, build_command, end_program, explain_no_start, pack_program
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink, explain_refusal
+from pgdyno.run.over import far_programs
 
 LEAST_PYTHON = (3, 11)
 _BEATS_WITHIN_SILENCE = 6
 
 
+@contextmanager
+def talking(link: SshLink) -> Iterator[FarTalk]:
+    """Start Python on another machine; it ends with the `with` block.
+
+    Raises:
+        HostError: There is no connection.
+    """
+    talk = FarTalk(link)
+    try:
+        yield talk
+    finally:
+        talk.close()
+
+
 class FarTalk:
-    """A program there, and what goes to and fro. Start and close it from the main thread.
+    """Python there, and what goes to and fro. Start and close it from the main thread.
 
     Args:
         link: The machine.
-        source: The program's file, which imports the standard library only.
-        meanwhile: What to do here while Python starts there.
 
     Raises:
-        HostError: There is no connection, or no Python that is new enough.
-        StepFailedError: The program does not start.
+        HostError: There is no connection.
     """
 
-    def __init__(self, link: SshLink, source: Path, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, link: SshLink) -> None:
         self._link = link
         self._data = b""
-        program = pack_program(source.read_text(encoding="utf-8"))
+        self._is_there = False
+        self._program = pack_program(Path(far_programs.__file__).read_text(encoding="utf-8"))
         # The same Python as here needs no other packages.
         preferred = f"python3.{sys.version_info.minor}"
         command = build_command(
-            len(program), (), python=link.entry.python, silence_s=SILENCE_S, least=LEAST_PYTHON, preferred=preferred
+            len(self._program),
+            (),
+            python=link.entry.python,
+            silence_s=SILENCE_S,
+            least=LEAST_PYTHON,
+            preferred=preferred,
         )
         self._process: subprocess.Popen[bytes] = link.start(command, stdout=subprocess.PIPE)
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         if stdin is None or stdout is None or stderr is None:
             raise RuntimeError("a link starts programs with pipes")
         self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
-        try:
-            meanwhile()
+
+    @property
+    def destination(self) -> str:
+        """The machine as the user would give it to ssh."""
+        return self._link.destination
+
+    def begin(self, source: Path, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Begin a program, once the one before has said its last word.
+
+        Args:
+            source: Its file, which imports the standard library only.
+            meanwhile: What to do here while Python starts there.
+
+        Raises:
+            HostError: There is no Python that is new enough.
+            StepFailedError: It does not start.
+        """
+        packed = pack_program(source.read_text(encoding="utf-8"))
+        sent = b"%d\n" % len(packed) + packed
+        meanwhile()
+        if not self._is_there:
             self._await_python()
-            self.send(program + b"\n")
-        except BaseException:
-            self.close()
-            raise
+            self._is_there = True
+            sent = self._program + b"\n" + sent
+        self.send(sent)
 
     @property
     def output(self) -> int:
@@ -134,7 +170,7 @@ class FarTalk:
         return b"".join(parts)
 
     def close(self) -> None:
-        """End the program by closing its input."""
+        """End the last program by closing its input."""
         end_program(self._process)
         self._stdout.close()
         self._stderr.close()
