@@ -27,7 +27,8 @@ from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.host.process import ServerUser
-from pgdyno.run.link import far_load
+from pgdyno.run.link import far_load, far_program
+from pgdyno.run.link.boot import end_program
 from pgdyno.run.link.ssh import open_link
 from pgdyno.run.load import host_run
 from pgdyno.run.load.argv import LoadRun
@@ -385,6 +386,39 @@ def test_bad_luck_ends_the_load_on_all_hosts(
     with reaching(["db1", "db2"]) as group:
         run_into(group, {cut: "the load from db2 is lost: the link to db2 was lost"})
     assert wait_until(lambda: left_overs() <= before)
+
+
+def test_load_hosts_that_hang_are_waited_for_at_the_same_time(
+    by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgdyno.run.load.group._ENDS_WITHIN_S", 6.0)
+    waits_s: list[float] = []
+
+    def end(child: subprocess.Popen[bytes], *, within_s: float) -> bool:
+        waits_s.append(within_s)
+        return end_program(child, within_s=within_s)
+
+    with reaching(["db1", "db2"]) as group:
+
+        def hang_all() -> None:
+            if group.far_pids:
+                monkeypatch.setattr(far_program, "end_program", end)
+                for host in group.hosts.values():
+                    assert host.link._master is not None
+                    os.kill(host.link._master.pid, signal.SIGSTOP)
+                raise StepFailedError("enough")
+
+        pids: dict[str, int] = {}
+        with pytest.raises(StepFailedError, match="enough"):
+            group.run_load(
+                empty_run(address, tmp_path, duration_s=120),
+                directory=tmp_path / "load",
+                on_start=lambda _: pids.update({name: pid for name, (pid,) in group.far_pids.items()}),
+                should_abort=hang_all,
+            )
+    assert (len(pids), len(waits_s)) == (2, 2)
+    assert waits_s[1] == 0.0
+    assert wait_until(lambda: not any(map(is_alive, pids.values())))
 
 
 def test_a_stopped_pgbench_is_named(

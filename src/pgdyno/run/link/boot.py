@@ -25,7 +25,8 @@ LEAST_PYTHON = (3, 7)
 SILENCE_S = 30
 """Seconds without a word from this machine after which a program there ends, whatever has happened to the link."""
 _NEWEST_MINOR = 14
-_ENDS_WITHIN_S = 20.0
+ENDS_WITHIN_S = 20.0
+"""Seconds that a program there has to end once its input is closed."""
 # Neither a backslash nor an exclamation mark: they mean something to fish and csh even between quotes. The alarm's default
 # action is the kernel's own, which also ends a program that hangs in a write.
 _BOOT = """
@@ -81,7 +82,7 @@ def build_command(
     return "exec " + shlex.join(["sh", "-c", script, "pgdyno", boot, str(silence_s), str(size), *arguments])
 
 
-def end_program(child: subprocess.Popen[bytes]) -> bool:
+def end_program(child: subprocess.Popen[bytes], *, within_s: float = ENDS_WITHIN_S) -> bool:
     """End a program there by closing its input; if that takes too long, stop the ssh here that reaches it.
 
     Returns:
@@ -92,7 +93,7 @@ def end_program(child: subprocess.Popen[bytes]) -> bool:
         with contextlib.suppress(OSError):
             child.stdin.close()
     try:
-        child.wait(timeout=_ENDS_WITHIN_S)
+        child.wait(timeout=within_s)
     except subprocess.TimeoutExpired:
         process.stop(child)
         return False

@@ -21,7 +21,15 @@ from pathlib import Path
 from pgdyno.record.samples.clock import ClockExchange, append_exchanges
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
-from pgdyno.run.link.boot import READY, SILENCE_S, build_command, end_program, explain_no_start, pack_program
+from pgdyno.run.link.boot import (
+    ENDS_WITHIN_S,
+    READY,
+    SILENCE_S,
+    build_command,
+    end_program,
+    explain_no_start,
+    pack_program,
+)
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SSH_FAILED, SshLink, explain_refusal
 
 BURST_COUNT = 8
@@ -78,6 +86,7 @@ class FarProgram:
         self._said = b""
         self._answers: dict[bytes, int] = {}
         self._ending = threading.Event()
+        self._ends_by_s: float | None = None
         data = pack_program(source.read_text(encoding="utf-8"))
         with output.open("wb"):
             pass
@@ -126,6 +135,15 @@ class FarProgram:
         """Write a line to its standard input."""
         self._write(line.encode())
 
+    def begin_stop(self, by_s: float) -> None:
+        """Begin to end the program by closing its input, after a last burst; `stop` waits for it.
+
+        Args:
+            by_s: The instant until which `stop` waits. Of several programs that hang, none adds to it.
+        """
+        self._ends_by_s = by_s
+        self._ending.set()
+
     def stop(self) -> None:
         """End the program by closing its input, after a last burst; if it had ended earlier, `failure` says why."""
         if self._stderr.closed:
@@ -145,7 +163,8 @@ class FarProgram:
             self.failure = ": ".join(filter(None, (how, said)))
 
     def _end(self) -> None:
-        self.is_deaf = not end_program(self.process)
+        within_s = ENDS_WITHIN_S if self._ends_by_s is None else max(0.0, self._ends_by_s - monotonic_s())
+        self.is_deaf = not end_program(self.process, within_s=within_s)
         with contextlib.suppress(OSError):
             while self._hear():
                 pass
@@ -193,6 +212,9 @@ class FarProgram:
                 with contextlib.suppress(OSError):
                     append_exchanges(self._clock, self.exchanges[first:])
             if is_last:
+                # Nothing is written any more. Here and not in `stop`, which may wait for others first.
+                with contextlib.suppress(OSError):
+                    self._stdin.close()
                 return
             self._wait_for_burst(monotonic_s() + self._silence_s / _BURSTS_WITHIN_SILENCE)
 

@@ -22,6 +22,7 @@ from pgdyno.record.samples.clock import fit_clock
 from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.process import ServerUser
+from pgdyno.run.link.boot import ENDS_WITHIN_S
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import RunningLoad
 from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, HostRun, LoadHost
@@ -33,6 +34,8 @@ from pgdyno.run.load.process import ShouldAbort
 FRAMED_LOG = "framed"
 # The word reaches every host before the instant that it names.
 _RELEASE_AFTER_S = 0.05
+# A last exchange with a clock that does not answer takes 5 s of it.
+_ENDS_WITHIN_S = 5.0 + ENDS_WITHIN_S
 
 
 class PgbenchGroup(JoinedPgbenches):
@@ -99,6 +102,7 @@ class PgbenchGroup(JoinedPgbenches):
         """Begin one load; see `LoadGenerator`."""
         with contextlib.ExitStack() as stack:
             members: list[HostRun] = []
+            stack.callback(_close, members)
             for number, (host, part, share) in enumerate(self._share(run)):
                 folder = _name_folder(host, part)
                 prefix = self._find_prefix(run, folder)
@@ -106,7 +110,6 @@ class PgbenchGroup(JoinedPgbenches):
                 # Each draws random numbers of its own.
                 own = msgspec.structs.replace(share, random_seed=step_seed(run.random_seed, number))
                 member = HostRun(host, own, directory / LOADS_DIR / folder, log=log, part=part)
-                stack.callback(member.close)
                 members.append(member)
             load = _GroupLoad(members, on_progress, should_abort)
             load.release()
@@ -181,11 +184,9 @@ class _GroupLoad:
         self._take()
         if not all(member.is_done for member in self._members):
             return None
-        parts = []
-        for member in self._members:
-            if (part := member.close()) is None:
-                raise RuntimeError("a pgbench that has ended was started")
-            parts.append(part)
+        parts = _close(self._members)
+        if len(parts) < len(self._members):
+            raise RuntimeError("a pgbench that has ended was started")
         self._outcome = _conclude(self._members, parts)
         return self._outcome
 
@@ -207,6 +208,17 @@ class _GroupLoad:
                 raise self._should_abort() or error
         while all(self._seconds):
             self._on_progress(merge_progress([seconds.pop(0) for seconds in self._seconds]))
+
+
+def _close(members: Sequence[HostRun]) -> list[LoadPart]:
+    """End all at the same time, and return the parts of those that were started."""
+    by_s = monotonic_s() + _ENDS_WITHIN_S
+    with contextlib.ExitStack() as stack:
+        for member in members:
+            member.begin_close(by_s)
+            # Each is closed, whatever becomes of the others.
+            stack.callback(member.close)
+    return [part for member in members if (part := member.close()) is not None]
 
 
 def share_load(run: LoadRun, count: int, *, first: int = 0) -> tuple[tuple[int, LoadRun], ...]:

@@ -349,6 +349,10 @@ class HostRun:
         """End pgbench in order."""
         self._words.program.say("end\n")
 
+    def begin_close(self, by_s: float) -> None:
+        """Begin to end what runs there, so that `close` waits for it until this instant at the latest."""
+        self._words.program.begin_stop(by_s)
+
     def close(self) -> LoadPart | None:
         """End pgbench at once if it still runs, keep its files, and return its part; None if it was not started."""
         if self._stderr.closed:
