@@ -74,16 +74,17 @@ class EffectText(msgspec.Struct, frozen=True, kw_only=True):
 def format_effect(effect: float | None, low: float | None, high: float | None) -> EffectText:
     """Format a relative change and its interval, rounded as the interval's width allows, with signs.
 
-    Round to a finer place where an interval that excludes 0 would otherwise appear to include it.
+    Where an interval excludes 0, a number of it that would be rounded to 0 alone has a finer place, up to a hundredth.
     """
     if effect is None or low is None or high is None:
         return EffectText(value=ABSENT, ends=())
     half_width = (high - low) * 50.0
     decimals = min(2, _DOUBT_DIGITS - 1 - _exponent(half_width)) if half_width > 0 else 2
-    nearest = max(low, -high, 0.0) * 100.0
-    if nearest > 0 and round(nearest, decimals) == 0 and -_exponent(nearest) <= 2:
-        decimals = -_exponent(nearest)
-    value, start, end = (_with_sign(one * 100.0, decimals) for one in (effect, low, high))
+    is_change = low > 0.0 or high < 0.0
+    value, start, end = (
+        _with_sign(one * 100.0, _find_place(one * 100.0, decimals) if is_change else decimals)
+        for one in (effect, low, high)
+    )
     return EffectText(value=f"{value} %", ends=(start, end))
 
 
@@ -235,14 +236,22 @@ def _trim(value: float) -> str:
     return format_count(value) if value == round(value) and abs(value) < 1000 else format_number(value)
 
 
-def _exponent(value: float) -> int:
+def _exponent(value: float, *, digits: int = _LONE_DIGITS) -> int:
     # Count the digits of the rounded number: 9.996 has the digits of 10.0.
-    return int(f"{value:.{_LONE_DIGITS - 1}e}".partition("e")[2])
+    return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
 def _with_doubt(value: float, decimals: int) -> str:
     # A wide interval of a geometric mean is lopsided: its low end must not be rounded to 0.
     return _with_decimals(value, max(decimals, _DOUBT_DIGITS - 1 - _exponent(value)))
+
+
+def _find_place(value: float, decimals: int) -> int:
+    """Return the decimals at which a number is not 0; the same ones where a hundredth does not tell."""
+    if value == 0 or round(value, decimals) != 0:
+        return decimals
+    first = -_exponent(value, digits=1)
+    return first if first <= 2 else decimals
 
 
 def _with_sign(percent: float, decimals: int) -> str:
