@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.trial.analysis import analyse_trial, measure_trial
+from pgdyno.analyse.trial.analysis import _statements, analyse_trial, measure_trial
 from pgdyno.analyse.trial.generators import measure_generators
 from pgdyno.record.generators.part import LoadPart
+from pgdyno.record.pgbench.output import PgbenchSummary, ScriptResult, StatementResult
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import GeneratorData, read_trial_data
 from tests.analyse.joined import START_S, UNLOGGED, make_data, make_workload
@@ -61,3 +62,20 @@ def test_a_load_host_s_late_sample_counts_for_as_long_as_its_pgbench_worked_unti
     data = msgspec.structs.replace(data, generators=(host,))
     (figures,) = measure_generators(record, make_workload("select-only"), data)
     assert figures.thread_ratio == pytest.approx(0.4)
+
+
+def test_scripts_are_called_by_the_names_that_the_user_gave_them() -> None:
+    def name(*printed: str) -> list[str]:
+        times = (StatementResult(text="SELECT;", latency_average_ms=1.0, failure_count=0, retry_count=None),)
+        results = tuple(
+            ScriptResult(number=number, name=each, statements=times) for number, each in enumerate(printed, start=1)
+        )
+        if len(printed) == 1:
+            return [one.script for one in _statements(PgbenchSummary(transaction_type=printed[0], statements=times))]
+        return [one.script for one in _statements(PgbenchSummary(scripts=results))]
+
+    there = "/dev/shm/pgdyno-load-4711-3f-abc/script-{}-{}"
+    assert name(there.format(1, "pay.sql")) == ["pay.sql"]
+    assert name(there.format(1, "pay.sql"), "<builtin: select only>") == ["pay.sql", "<builtin: select only>"]
+    assert name("/record/trials/0001/warm-up/script-1-script-2-a.sql") == ["script-2-a.sql"]
+    assert name(*(there.format(number, "pay.sql") for number in (1, 2))) == ["pay.sql (1)", "pay.sql (2)"]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -35,6 +36,8 @@ from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.host_run import LoadHost, ask_pgbench
+from pgdyno.run.load.joined import JoinedLog
+from pgdyno.run.load.log_stream import LogOutcome, LogStream
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
@@ -498,3 +501,15 @@ def test_clocks_of_load_hosts_are_converted_once(by_ssh: Sshd, address: Address,
         stamp_us = read_summary(tmp_path / "loads" / part.host / TRANSACTIONS_DIR).first_stamp_us or 0
         near_s = stamp_us / 1e6 - find_clock_offset_s(part, clock)
         assert outcome.start_monotonic_s - 0.01 - clock.uncertainty_s < near_s < outcome.end_monotonic_s
+
+
+def test_a_log_that_fails_is_called_by_its_part_and_its_host() -> None:
+    class Failed:
+        def finish(self) -> LogOutcome:
+            return LogOutcome(reason="the log reader died")
+
+    def explain(name: str) -> str | None:
+        return JoinedLog(cast("Mapping[str, LogStream]", {name: Failed()})).finish().reason
+
+    assert explain("reads+load1") == "reads on load1: the log reader died"
+    assert explain("load1") == "load1: the log reader died"

@@ -63,6 +63,7 @@ class StatementTime(msgspec.Struct, frozen=True, kw_only=True):
     """A statement of a script with its mean latency over the warm-up; statements are not timed in the measured load."""
 
     script: str
+    """Name of the script, or of its file without its folders; with its number where two of a load have the same name."""
     statement: str
     latency_ms: float
     failures: int | None = None

@@ -6,6 +6,7 @@ episodes and explanations are computed for reports only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -41,6 +42,8 @@ from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
 # While a server is frozen, time goes on for its sessions, waits and flushes: every counter of milliseconds holds the pauses.
 _TIME_SUFFIX = "_ms"
+# pgbench names a script file by the path of the copy that it read, as `run/load/pgbench.py` and `host_run.py` name them.
+_COPY = re.compile(r".*/script-\d+-", re.DOTALL)
 
 
 def analyse_trial(
@@ -322,11 +325,14 @@ def _statements(summary: PgbenchSummary | None) -> Iterator[StatementTime]:
     if summary is None:
         return
     sections = [(script.name, script.statements) for script in summary.scripts]
-    for script, statements in sections or [(summary.transaction_type or "", summary.statements)]:
+    sections = sections or [(summary.transaction_type or "", summary.statements)]
+    names = [_COPY.sub("", script) for script, _ in sections]
+    for number, (name, (_, statements)) in enumerate(zip(names, sections, strict=True), start=1):
         for statement in statements:
             if statement.latency_average_ms is not None:
                 yield StatementTime(
-                    script=script,
+                    # Two files in different folders may have the same name.
+                    script=name if names.count(name) == 1 else f"{name} ({number})",
                     statement=statement.text,
                     latency_ms=statement.latency_average_ms,
                     failures=statement.failure_count,

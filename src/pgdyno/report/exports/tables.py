@@ -46,8 +46,7 @@ def list_tables(analysis: StudyAnalysis) -> dict[str, pl.DataFrame]:
                     workload,
                     trial,
                     {
-                        # pgbench names a file by its path, and each trial has its own copy of the file.
-                        "script": one.script.rpartition("/")[2],
+                        "script": one.script,
                         "statement": one.statement,
                         "warm_up_latency_ms": one.latency_ms,
                     },

@@ -71,7 +71,7 @@ class JoinedLog:
         outcomes = {name: stream.finish() for name, stream in self._streams.items()}
         failed = {name: one for name, one in outcomes.items() if one.reason is not None or one.packed is None}
         name, outcome = next(iter((failed or outcomes).items()))
-        reason = None if outcome.reason is None else f"{name}: {outcome.reason}"
+        reason = None if outcome.reason is None else f"{_name_pgbench(name)}: {outcome.reason}"
         notes = [note for one in outcomes.values() for note in one.notes]
         return msgspec.structs.replace(outcome, reason=reason, notes=tuple(dict.fromkeys([*notes, *self._notes])))
 
@@ -79,6 +79,11 @@ class JoinedLog:
         """Stop the reader and delete the logs."""
         for stream in self._streams.values():
             stream.close()
+
+
+def _name_pgbench(folder: str) -> str:
+    """Name a pgbench as its errors do: that of a part on a load host is in the folder `PART+HOST`."""
+    return folder.replace("+", " on ")
 
 
 class JoinedPgbenches(abc.ABC):
