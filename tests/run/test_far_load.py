@@ -151,7 +151,7 @@ def test_a_log_that_grows_faster_than_it_is_sent_holds_up_neither_the_end_nor_ot
 @pytest.mark.cluster
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
 def test_a_log_that_had_no_room_once_is_an_error_even_if_it_was_sent_later(cluster: Cluster, tmp_path: Path) -> None:
-    room = 8 << 20
+    room = 2 * far_load.LEFT_BYTES
     mount = f"mount -t tmpfs -o size={room} none /dev/shm"
     python = ("unshare", "--mount", "sh", "-c", f'{mount}; exec {sys.executable} "$@"', "sh")
     with running_program(cluster, tmp_path, duration_s=3600.0, python=python, ROOM_BYTES=f"{room - 4096}") as program:
@@ -256,3 +256,13 @@ def test_all_last_words_of_pgbench_are_passed_on(tmp_path: Path, capfd: pytest.C
         last = read_tail(tail, capfd, is_last=True)
     assert last.startswith("\n[496 bytes are left out here]\n")
     assert last.endswith("much\nmuch\n")
+
+
+def test_it_wakes_once_between_two_lines_of_progress_just_after_the_first() -> None:
+    # A line was written 0.3 s ago, and the next ones are due in 0.7 s and each second after that.
+    for age_s in (0.0, 0.02, 0.3, 0.999, 1.3, 7.3):
+        until_s = age_s + far_load.choose_wait_s(age_s)
+        assert until_s % 1.0 == pytest.approx(far_load.AFTER_PROGRESS_S)
+        assert 0.0 < far_load.choose_wait_s(age_s) <= far_load.SWEEP_S + far_load.AFTER_PROGRESS_S
+    # The clock was set back.
+    assert far_load.choose_wait_s(-3600.0) == far_load.SWEEP_S

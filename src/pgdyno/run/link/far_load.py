@@ -36,12 +36,15 @@ from typing import Any
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - a log on a disk would disturb the load
 MARK = "pgdyno-load-"
 ROOM_BYTES = 64 << 20
-LEFT_BYTES = 4 << 20
+LEFT_BYTES = 8 << 20
 """A file system with less room left loses lines of the log, which pgbench does not notice."""
 LEAST_VERSION = 15
 BLOCK_BYTES = 1 << 18
 LAST_WORDS_BYTES = 1 << 18
-SWEEP_S = 0.5
+SWEEP_S = 1.0
+"""As often as pgbench writes a line of progress: to wake costs more than what a few thousand transactions a second write."""
+AFTER_PROGRESS_S = 0.1
+"""A busy pgbench writes the line a little late, and one that is missed waits for the next sweep."""
 STOPPED_S = 10.0
 VERSION_WITHIN_S = 20.0
 """For all programs together: who asks from the other end waits 30 s."""
@@ -212,6 +215,15 @@ def read_epoch_offset_s() -> float:
     return min(looks)[1]
 
 
+def choose_wait_s(age_s: float) -> float:
+    """Return how long to wait until just after pgbench's next line of progress.
+
+    Args:
+        age_s: Seconds since its last one; below 0 where the clock was set.
+    """
+    return SWEEP_S if age_s < 0.0 else SWEEP_S + AFTER_PROGRESS_S - age_s % SWEEP_S
+
+
 class Log:
     """One thread's log, which is read and freed while it grows."""
 
@@ -379,7 +391,7 @@ class Load:
         is_behind = has_ended = False
         while is_behind or not has_ended:
             if not is_behind:
-                self.has_news.wait(SWEEP_S)
+                self.has_news.wait(choose_wait_s(tail.age_s()))
             is_behind, has_ended = False, self.end_s > 0.0
             tail.read(is_last=has_ended)
             self.check()
@@ -445,6 +457,10 @@ class Tail:
         self.descriptor = descriptor
         self.sent = 0
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def age_s(self) -> float:
+        """Return the seconds since pgbench has written to it."""
+        return time.time() - os.fstat(self.descriptor).st_mtime
 
     def read(self, *, is_last: bool) -> None:
         """Pass on what is new; at the end all of it, but no more than `LAST_WORDS_BYTES`."""
