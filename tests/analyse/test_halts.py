@@ -6,13 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.comparison.rounds import rounds_of_block
 from pgdyno.analyse.episodes.causes import find_causes
-from pgdyno.analyse.episodes.halts import find_halted_rounds, find_halts
+from pgdyno.analyse.episodes.halts import find_halts
 from pgdyno.analyse.episodes.types import Cause, EpisodeCauses
 from pgdyno.record.samples.pings import Pings
 from pgdyno.record.samples.pooler import PoolerSample, PoolerSamples
-from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TrialData
 from tests.analyse.planted_episodes import AT_S, DEVICE, checkpoint, cliff, cut, grow, pick, read_planted
 
@@ -101,51 +99,3 @@ def test_a_halt_elsewhere_explains_nothing() -> None:
     (halt,) = [one for one in causes.suspects if one.cause is Cause.HALT]
     assert not halt.fits
     assert halt.explained_ratio == pytest.approx(0.2, abs=0.12)
-
-
-def alternate(data: TrialData, *, slow: frozenset[int] = frozenset()) -> TrialData:
-    """Make a trial of 24 s a block of eight rounds of three slices of a second; in some rounds hardly anything is done."""
-    planned = msgspec.structs.replace(data.record.planned, variants=("A", "B"))
-    slices, loads = [], []
-    for number in range(1, 9):
-        for position, variant in enumerate("ABA"):
-            begin_s = start_s(data) + 3.0 * (number - 1) + position
-            slices.append(
-                Slice(
-                    phase=SlicePhase.ROUND,
-                    round=number,
-                    position=position,
-                    variant=variant,
-                    begin_monotonic_s=begin_s,
-                    settled_monotonic_s=begin_s + 0.2,
-                    end_monotonic_s=begin_s + 1.0,
-                    counts={},
-                )
-            )
-            count = 1 if number in slow else 800
-            loads.append(
-                SliceLoad(ok_count=count, latency_us=np.full(count, 2000, dtype=np.int64), end_s=np.ones(count))
-            )
-    record = msgspec.structs.replace(data.record, planned=planned)
-    return msgspec.structs.replace(data, record=record, slices=tuple(slices), slice_loads=tuple(loads))
-
-
-def list_ends(data: TrialData) -> list[float]:
-    return [round(one.at_s - start_s(data)) for one in rounds_of_block(data)]
-
-
-def test_rounds_of_a_block_that_a_halt_met_are_left_out_whatever_was_done_in_them() -> None:
-    whole = alternate(QUIET)
-    assert list_ends(whole) == [3, 6, 9, 12, 15, 18, 21, 24]
-    # Slow rounds are no halts: samples tell those, and not the load.
-    assert list_ends(alternate(QUIET, slow=frozenset({5, 6}))) == list_ends(whole)
-    halted = cut(QUIET, "os", "server")
-    (halt,) = find_halts(halted)
-    met = [end_s for end_s in list_ends(whole) if halt.from_s - start_s(halted) < end_s]
-    met = [end_s for end_s in met if end_s - 3 < halt.to_s - start_s(halted)]
-    assert {15, 18} <= {*met}
-    for slow in (frozenset[int](), frozenset({5, 6}), frozenset({1, 8})):
-        block = alternate(halted, slow=slow)
-        assert [one for one in list_ends(whole) if one not in met] == list_ends(block)
-        assert [3 * one.round for one in find_halted_rounds(block)] == met
-    assert find_halted_rounds(halted) == ()

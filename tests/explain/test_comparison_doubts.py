@@ -5,7 +5,6 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from pgdyno.analyse.episodes.types import HaltedRound
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.record.types import StudyRecord
@@ -57,24 +56,6 @@ def test_an_early_end_counts_what_the_study_is_made_of(build: Callable[[], Repor
     report = build()
     (early,) = (one for one in find_doubts(report.record, report.analysis) if "questions open" in one.claim)
     assert early.evidence.endswith(f"{turns} were run")
-
-
-def test_rounds_that_a_halt_met_are_told() -> None:
-    report = build_switchback()
-    assert not any("halted" in claim for claim in _claims(report))
-    first, *rest = report.analysis.workloads
-    halted = tuple(HaltedRound(round=number, from_s=12.34, length_s=5.21) for number in (7, 8))
-    trial = msgspec.structs.replace(first.trials[0], halted_rounds=halted)
-    workload = msgspec.structs.replace(first, trials=(trial, *first.trials[1:]))
-    analysis = msgspec.structs.replace(report.analysis, workloads=(workload, *rest))
-    (found,) = (one for one in find_doubts(report.record, analysis) if "halted" in one.claim)
-    assert found.claim == (
-        "The machine or pgdyno was halted during 2 rounds of slices, which are left out, whatever their values."
-    )
-    assert found.evidence.startswith(
-        "In trial 1, round 7, no sample of any kind was taken for 5.2 s from 12.3 s on; in trial 1, round 8, no sample"
-    )
-    assert found.workload == first.name
 
 
 def test_identical_variants_that_were_told_apart_come_first() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.disk.demand import DiskDemand
-from pgdyno.analyse.episodes.types import Episode, EpisodeCauses, HaltedRound
+from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.failover import FailoverFigures
 from pgdyno.analyse.health.types import HealthRow
@@ -190,8 +190,6 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Why the trial was not searched for episodes; None if it was."""
     episode_causes: tuple[EpisodeCauses, ...] = ()
     """Possible causes of each episode that made TPS or p99 worse."""
-    halted_rounds: tuple[HaltedRound, ...] = ()
-    """Of a switchback block, the rounds that a halt met; verdicts leave them out."""
 
     @property
     def has_checkpoint_log(self) -> bool:

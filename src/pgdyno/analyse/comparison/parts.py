@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from pgdyno.analyse.comparison.answers import SPEED_METRICS, Comparison, Round, choose_speed_metric, compare
-from pgdyno.analyse.comparison.rounds import list_halted, rounds_of_slices, rounds_of_trials
+from pgdyno.analyse.comparison.rounds import rounds_of_slices, rounds_of_trials
 from pgdyno.analyse.types import PartFigures, TrialAnalysis
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.types import PlannedWorkload
@@ -34,11 +34,7 @@ def rounds_of_block_part(data: TrialData, part: str) -> tuple[Round, ...]:
     if loads is None:
         return ()
     return rounds_of_slices(
-        data.slices,
-        loads,
-        trial=data.record.planned.number,
-        sampling_rate=data.record.log_sampling_rate,
-        halted=list_halted(data),
+        data.slices, loads, trial=data.record.planned.number, sampling_rate=data.record.log_sampling_rate
     )
 
 

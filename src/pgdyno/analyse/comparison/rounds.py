@@ -10,9 +10,6 @@ is left out of all. The exception is a value of 0, which has no logarithm (`_lea
 What is left out of all may well depend on how variants differ, and biases no verdict: wherever a metric is compared, each slice
 or trial gives it the value that it would always give. The pairs are the same as if nothing was left out, so that their
 verdicts have the same error rates, at every look; leaving a metric out can only hide a verdict.
-
-A round of a block that a halt of the machine met is left out as a whole, whatever its values are: samples tell the halt, and
-not the load (`analyse/episodes/halts.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ import numpy as np
 
 from pgdyno.analyse.comparison.answers import INIT_METRICS, SPEED_METRICS, Round, Values
 from pgdyno.analyse.comparison.rounding import COUNTED, LOGGED, Rounding
-from pgdyno.analyse.episodes.halts import find_halted_rounds
 from pgdyno.analyse.failover import RESOLUTIONS_S, list_metrics
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedTrial
@@ -68,22 +64,11 @@ def rounds_of_block(data: TrialData) -> tuple[Round, ...]:
         data.slice_loads,
         trial=data.record.planned.number,
         sampling_rate=data.record.log_sampling_rate,
-        halted=list_halted(data),
     )
 
 
-def list_halted(data: TrialData) -> frozenset[int]:
-    """List the numbers of the rounds of a block that a halt met."""
-    return frozenset(one.round for one in find_halted_rounds(data))
-
-
 def rounds_of_slices(
-    slices: Sequence[Slice],
-    loads: Sequence[SliceLoad],
-    *,
-    trial: int,
-    sampling_rate: float,
-    halted: Collection[int] = (),
+    slices: Sequence[Slice], loads: Sequence[SliceLoad], *, trial: int, sampling_rate: float
 ) -> tuple[Round, ...]:
     """Return the complete rounds of one switchback block.
 
@@ -92,13 +77,8 @@ def rounds_of_slices(
         loads: The load of each slice.
         trial: The block's number.
         sampling_rate: pgbench's `--sampling-rate`.
-        halted: Numbers of the rounds that a halt met, which are left out.
     """
-    in_rounds = [
-        (one, load)
-        for one, load in zip(slices, loads, strict=True)
-        if one.phase is SlicePhase.ROUND and one.round not in halted
-    ]
+    in_rounds = [(one, load) for one, load in zip(slices, loads, strict=True) if one.phase is SlicePhase.ROUND]
     percentiles = _list_percentiles([load for _, load in in_rounds])
     seen = _leave_out_zeros([_values_of_slice(*each, percentiles, sampling_rate) for each in in_rounds])
     rounds = []

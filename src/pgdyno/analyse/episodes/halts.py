@@ -13,11 +13,10 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.episodes.types import Cause, Episode, HaltedRound, Suspect
+from pgdyno.analyse.episodes.types import Cause, Episode, Suspect
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples.files import MISSED_AFTER_INTERVALS, OsSamples
 from pgdyno.record.samples.series import Floats, gauge
-from pgdyno.record.transactions.slices import SlicePhase
 from pgdyno.record.trial_data import TrialData
 
 _SAMPLER = "sampler_os"
@@ -45,24 +44,6 @@ def find_halts(data: TrialData) -> tuple[Halt, ...]:
     machines = {id(one): one for one in (data.os, data.of_load) if one is not None}
     found = [halt for one in machines.values() for halt in _find_on(one, _list_other_samples(data))]
     return tuple(sorted(found, key=lambda halt: halt.from_s))
-
-
-def find_halted_rounds(data: TrialData) -> tuple[HaltedRound, ...]:
-    """Find the rounds of a switchback block that a halt met, the longest halt of each, by number.
-
-    Samples tell it and never the load: no variant's slow moments are taken for a halt.
-    """
-    slices = [one for one in data.slices if one.phase is SlicePhase.ROUND]
-    if not data.record.planned.is_block or not slices:
-        return ()
-    start_s, longest = data.record.load_start_monotonic_s or 0.0, dict[int, Halt]()
-    for halt in sorted(find_halts(data), key=lambda one: one.to_s - one.from_s):
-        met = [one for one in slices if one.begin_monotonic_s < halt.to_s and one.end_monotonic_s > halt.from_s]
-        longest |= dict.fromkeys((one.round for one in met), halt)
-    return tuple(
-        HaltedRound(round=number, from_s=halt.from_s - start_s, length_s=halt.to_s - halt.from_s)
-        for number, halt in sorted(longest.items())
-    )
 
 
 def suspect_halt(data: TrialData, episode: Episode) -> Suspect | None:
@@ -97,13 +78,12 @@ def _list_other_samples(data: TrialData) -> Floats:
 
 
 def _find_on(samples: OsSamples, others_s: Floats) -> Iterator[Halt]:
-    if samples.header is None or samples.frame.height < 2:
+    threads = series.busy_threads(samples, _SAMPLER).values()
+    if samples.header is None or samples.frame.height < 2 or not threads:
         return
     times_s, interval_s = gauge(samples.frame, "t_s"), samples.header.interval_s
     missed = np.flatnonzero(np.diff(times_s) > MISSED_AFTER_INTERVALS * interval_s).tolist()
-    # Most records have none, and a comparison is looked at again and again.
-    threads = series.busy_threads(samples, _SAMPLER).values() if missed else ()
-    if not threads:
+    if not missed:
         return
     busy = sum((had + waited for had, waited in threads), start=np.zeros(1))
     waiting = _find_io_ratios(samples)

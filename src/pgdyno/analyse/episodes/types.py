@@ -33,16 +33,6 @@ AGAIN_RATIO = 0.9
 """Share of the level before from which on it counts as reached again."""
 
 
-class HaltedRound(msgspec.Struct, frozen=True, kw_only=True):
-    """A round of a switchback block that a halt of the machine, or of pgdyno, met. Verdicts leave it out."""
-
-    round: int
-    from_s: float
-    """When the halt began, in seconds since the measured load did."""
-    length_s: float
-    """Of the halt."""
-
-
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """A change of one metric within a trial. Times are seconds since its measured load began."""
 

@@ -14,7 +14,6 @@ import msgspec
 from pgdyno.analyse.disk.demand import DiskLimits, measure_disk_demand
 from pgdyno.analyse.episodes.causes import find_causes
 from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_trial_episodes
-from pgdyno.analyse.episodes.halts import find_halted_rounds
 from pgdyno.analyse.failover import measure_failover
 from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.poolers import measure_pooler
@@ -107,7 +106,6 @@ def analyse_trial(
         health=assess_health(record, data, shares=figures.shares, throughput=throughput, disk=disk),
         episodes=course.episodes,
         episodes_absent=course.reason,
-        halted_rounds=find_halted_rounds(data),
         episode_causes=find_causes(data, course.episodes, device=device, wal_device=record.wal_device),
     )
 

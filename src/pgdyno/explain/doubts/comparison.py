@@ -18,7 +18,7 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind, read_number
-from pgdyno.units import count_things, format_bytes
+from pgdyno.units import format_bytes
 
 _MAX_NAMED = 3
 # What pg_settings gives shared_buffers in; another block size takes a build of one's own.
@@ -40,7 +40,6 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
     yield from _early_end(record, experiment, analysis)
     yield from _shared_buffers(record, experiment, analysis)
     yield from _scripts(experiment, analysis)
-    yield from _halted_rounds(analysis)
 
 
 def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
@@ -178,27 +177,6 @@ def _count_statements(trial: TrialAnalysis) -> str | None:
 
 def _last_round(trials: Iterable[PlannedTrial], workload: str) -> int:
     return max((trial.round for trial in trials if trial.workload == workload), default=0)
-
-
-def _halted_rounds(analysis: StudyAnalysis) -> Iterator[Finding]:
-    for workload in analysis.workloads:
-        found = [(trial.record.planned.number, one) for trial in workload.trials for one in trial.halted_rounds]
-        if not found:
-            continue
-        named = [
-            f"trial {number}, round {one.round}, no sample of any kind was taken for {one.length_s:.1f} s from {one.from_s:.1f} s on"
-            for number, one in found[:_MAX_NAMED]
-        ]
-        more = f"; and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
-        is_one = len(found) == 1
-        yield Finding(
-            severity=Severity.WARNING,
-            claim=f"The machine or pgdyno was halted during {count_things(len(found), 'round')} of slices, which"
-            f" {'is' if is_one else 'are'} left out, whatever {'its' if is_one else 'their'} values.",
-            evidence=f"In {'; in '.join(named)}{more}",
-            advice="SIGSTOP, `docker pause` or a suspended virtual machine does that; without it there are more pairs.",
-            workload=workload.name,
-        )
 
 
 def describe_change(verdict: Verdict) -> str:
