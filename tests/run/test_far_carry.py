@@ -56,8 +56,7 @@ def test_no_work_there_is_ended_for_want_of_a_word_from_here(
     umask = os.umask(0o022)
     try:
         os.dup2(asked, 0)
-        with pytest.raises(SystemExit):
-            far_carry.main()
+        far_carry.main()
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0.0
     finally:
         signal.alarm(0)
