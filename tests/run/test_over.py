@@ -319,6 +319,18 @@ def test_one_python_there_carries_pgdyno_and_runs_it_with_the_accounts_own_umask
     assert oct(Path(carried.program).stat().st_mode & 0o777) == "0o755"
 
 
+def test_a_word_between_two_programs_keeps_python_there_alive(by_ssh: Sshd, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text("import os, signal\nsignal.alarm(10_000)\nos.write(1, b'done\\n')\n")
+    second.write_text("import os, signal\nos.write(1, b'%d\\n' % signal.alarm(30))\n")
+    with open_link(db1()) as link, talking(link) as talk:
+        talk.begin(first)
+        assert talk.hear() == b"done"
+        talk.send(b"\n")
+        talk.begin(second)
+        assert int(talk.hear()) <= 30
+
+
 def test_what_cannot_be_sent_from_there_stays_there(
     by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

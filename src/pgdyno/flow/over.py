@@ -102,7 +102,9 @@ def _carry(talk: FarTalk, ui: Ui) -> Carried:
     )
     carried = carry(talk, tell=step.tell)
     sent = format_bytes(carried.sent_bytes)
-    step.end(f"{sent} through ssh, to {Path(carried.program).parent}; Python {carried.python} runs it")
+    # A terminal that takes nothing, after Ctrl-S, must not end Python there.
+    with talk.kept_alive():
+        step.end(f"{sent} through ssh, to {Path(carried.program).parent}; Python {carried.python} runs it")
     return carried
 
 

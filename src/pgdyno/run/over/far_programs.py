@@ -8,7 +8,10 @@ follows its own; one after which none may follow ends by SystemExit.
 from __future__ import annotations
 
 import os
+import signal
 import zlib
+
+SILENCE_S = 30
 
 
 def read(size: int) -> bytes:
@@ -29,6 +32,7 @@ def read_size() -> int:
         line = b""
         while not line.endswith(b"\n"):
             byte = os.read(0, 1)
+            signal.alarm(SILENCE_S)
             if not byte:
                 return 0
             line += byte
