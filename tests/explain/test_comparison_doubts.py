@@ -66,6 +66,40 @@ def test_identical_variants_that_were_told_apart_come_first() -> None:
     assert not any("told apart" in claim for claim in _claims(build_paired()))
 
 
+def _failing(report: ReportInput, tries: dict[int, int]) -> ReportInput:
+    """The report of a study whose trials with these numbers failed so often before."""
+    workloads = tuple(
+        msgspec.structs.replace(
+            workload,
+            trials=tuple(
+                msgspec.structs.replace(trial, failures=tries.get(trial.record.planned.number, 0))
+                for trial in workload.trials
+            ),
+        )
+        for workload in report.analysis.workloads
+    )
+    return msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, workloads=workloads))
+
+
+def test_what_failed_before_it_was_run_again_is_told() -> None:
+    report, words = build_paired(), "What failed was run again"
+    assert not any(words in claim for claim in _claims(report))
+    trials = [trial.record for workload in report.analysis.workloads for trial in workload.trials]
+    numbers: dict[str, list[int]] = {}
+    for one in trials:
+        if one.error is None:
+            numbers.setdefault(one.planned.variants[0], []).append(one.planned.number)
+    (first, a), (second, b) = numbers.items()
+    assert f"{words}: 2 of {second}." in _claims(_failing(report, {b[0]: 2}))
+    assert f"{words}: 3 of {first}, 1 of {second}." in _claims(_failing(report, {a[0]: 1, a[1]: 2, b[0]: 1}))
+    # What failed for good is told by itself.
+    (ended,) = (one.planned.number for one in trials if one.error is not None)
+    assert not any(words in claim for claim in _claims(_failing(report, {ended: 1})))
+    block = build_switchback()
+    number = block.analysis.workloads[0].trials[0].record.planned.number
+    assert f"{words}: 1 block." in _claims(_failing(block, {number: 1}))
+
+
 def test_durability_given_up_by_some_is_a_price_and_by_all_a_warning_of_all_figures() -> None:
     some = [claim for claim in _claims(build_switchback()) if "committed" in claim]
     assert some == ["Variants that keep what was committed are compared with others that may not."]

@@ -21,6 +21,8 @@ from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore, find_records, open_record
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.record.tries import count_failures
 from pgdyno.record.types import FORMAT_VERSION, ErrorFact, ServerFacts, StudyRecord, TrialRecord, TrialStatus
 from pgdyno.spec.read import format_study, make_study
 from pgdyno.spec.study import DataSpec
@@ -111,6 +113,29 @@ def test_only_finished_trials_need_not_run_again(store: RecordStore) -> None:
     store.begin_trial(3)
     assert list(store.read_trials()) == trials
     assert store.finished_numbers() == {1}
+
+
+def test_tries_that_failed_by_themselves_are_counted(store: RecordStore) -> None:
+    folder, failed = store.trial_dir(1), make_trial(store.read_record(), 1, TrialStatus.FAILED)
+    facts = (
+        "the server ended",
+        "the live round ended because b failed",
+        "the round ended because b failed",
+        "it ended",
+    )
+    for fact in facts:
+        store.begin_trial(1)
+        store.write_trial(msgspec.structs.replace(failed, error=ErrorFact(fact=fact)))
+    # The latest is the trial itself, and what the user stopped has no trial.json.
+    assert count_failures(folder) == 1
+    store.begin_trial(1)
+    store.begin_trial(1)
+    store.write_trial(make_trial(store.read_record(), 1, TrialStatus.FINISHED))
+    assert count_failures(folder) == 2
+    assert count_failures(store.trial_dir(2)) == 0
+    (folder.with_name("0001.cut-4") / "trial.json").write_text("{")
+    assert count_failures(folder) == 1
+    assert read_trial_data(folder, store.read_trials()[0]).failures == 1
 
 
 def test_what_was_cut_short_is_set_aside_and_kept(store: RecordStore) -> None:

@@ -140,6 +140,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     unknown_lines: tuple[str, ...]
     """Lines of pgbench's output that pgdyno did not understand."""
     gaps: tuple[Gap, ...]
+    failures: int = 0
+    """How often the trial failed before it was run again."""
     resolutions: dict[str, float] = {}
     """The least that the kernel's ticks tell from 0 over the load, by share; a share below it is 0."""
     init_s: dict[str, float] = {}

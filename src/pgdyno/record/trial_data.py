@@ -70,6 +70,7 @@ from pgdyno.record.transactions.slices import (
 )
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.transactions.times import LONG_RATIO, LongLoad, read_long_load
+from pgdyno.record.tries import count_failures
 from pgdyno.record.types import RESET_COUNTERS, Gap, TrialRecord, TrialStatus
 
 STDOUT_FILE = "pgbench.stdout"
@@ -163,6 +164,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """When each transaction ran, where they take long; None for others."""
     failover: FailoverData | None = None
     """The failover of a trial that had one; `pgbench` and `transactions` are then those of the load before it."""
+    failures: int = 0
+    """How often the trial failed before it was run again."""
     server_clock: ClockFit | None = None
     """How the clock of the server's machine differs, from which `os` was converted; None if that is the load's machine."""
 
@@ -272,6 +275,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     generators = tuple(_read_generator(folder, part, record, attempt) for part in record.generators)
     return TrialData(
         record=record,
+        failures=count_failures(folder),
         pgbench=summary,
         init=attempt("pgbench", lambda: _read_steps(folder)) if is_loading else None,
         warm_up=attempt("warm-up", lambda: _read_summary(folder / WARM_UP_DIR)) if record.planned.warm_up_s else None,

@@ -169,6 +169,7 @@ def _make_figures(
         statements=(),
         unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
         gaps=data.gaps,
+        failures=data.failures,
         init_s=_list_init_times(data),
         failover=measure_failover(data),
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,

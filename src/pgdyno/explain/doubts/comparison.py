@@ -18,7 +18,7 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind, read_number
-from pgdyno.units import format_bytes
+from pgdyno.units import count_things, format_bytes
 
 _MAX_NAMED = 3
 # What pg_settings gives shared_buffers in; another block size takes a build of one's own.
@@ -36,6 +36,7 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
     if experiment is None:
         return
     yield from _noise_verdict(experiment, analysis)
+    yield from _failures(experiment, analysis)
     yield from _durability(record, experiment)
     yield from _early_end(record, experiment, analysis)
     yield from _shared_buffers(record, experiment, analysis)
@@ -74,6 +75,29 @@ def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[
             ),
             advice="Look for what differs between runs on this machine, and measure again.",
             workload=workload,
+        )
+
+
+def _failures(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Yield a doubt where trials failed and were run again: which ones did may have to do with how fast they were."""
+    counts = dict.fromkeys((variant.name for variant in experiment.variants), 0)
+    blocks_count = 0
+    for trial in (trial for one in analysis.workloads for trial in one.trials if trial.record.error is None):
+        if trial.record.planned.is_block:
+            blocks_count += trial.failures
+        else:
+            counts[trial.record.planned.variants[0]] += trial.failures
+    named = [f"{count} of {name}" for name, count in counts.items() if count]
+    listed = named if len(named) <= _MAX_NAMED else [f"{sum(counts.values())} of {len(named)} variants"]
+    if blocks_count:
+        listed.append(count_things(blocks_count, "block"))
+    if listed:
+        yield Finding(
+            severity=Severity.WARNING,
+            claim=f"What failed was run again: {', '.join(listed)}.",
+            evidence="verdicts compare only what finished",
+            why="If one variant fails where it is slow, what is left of it looks faster; the error rate of verdicts does not cover that.",
+            advice="Find the cause in the tries that failed, which are kept beside the trials as `NNNN.cut-K`, and measure again without it.",
         )
 
 
