@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -399,6 +399,27 @@ def test_the_parts_of_loads_are_a_family_of_questions_by_themselves(whole_loads:
     )
     told = describe_method(msgspec.structs.replace(report, record=record))
     assert f"The rate holds {words} (Holm's step-down)" in told[-1]
+
+
+def test_verdicts_by_several_metrics_and_of_parts_add_their_rates() -> None:
+    report = build_split()
+    (whole,), parts = report.analysis.comparisons, report.analysis.part_comparisons
+
+    def tell(*primaries: str, others: Sequence[str] = ()) -> str:
+        compared = tuple(
+            msgspec.structs.replace(one, comparison=msgspec.structs.replace(one.comparison, primary=primary))
+            for one, primary in zip(parts, primaries, strict=True)
+        )
+        beside = tuple(msgspec.structs.replace(whole, workload=primary, primary=primary) for primary in others)
+        analysis = msgspec.structs.replace(report.analysis, comparisons=(whole, *beside), part_comparisons=compared)
+        return describe_method(msgspec.structs.replace(report, analysis=analysis))[-1]
+
+    most = "100 such studies of identical variants at most"
+    assert most not in tell("tps", "tps")
+    both = tell("tps", "latency_p95_ms")
+    assert f"Here TPS and p95 decide, each with this rate: of {most} 10 have a false verdict." in both
+    assert f"Of {most} 10 have a false verdict." in tell("tps", "tps", others=["tps"])
+    assert f"{most} 15 have a false verdict." in tell("tps", "latency_p95_ms", others=["tps"])
 
 
 def test_a_load_in_parts_has_the_verdicts_of_its_parts_and_none_of_its_sum() -> None:

@@ -15,7 +15,7 @@ from pgdyno.report.format import format_roughly, format_seconds, format_within
 from pgdyno.report.input import ReportInput
 from pgdyno.report.restore_words import describe_start
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
-from pgdyno.report.verdict_words import count_pairs, describe_change, name_verdict
+from pgdyno.report.verdict_words import METRIC_WORDS, count_pairs, describe_change, name_verdict
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things
 
@@ -259,6 +259,23 @@ def _describe_family(report: ReportInput, experiment: Experiment) -> str:
         )
     return (
         f"The rate holds for {family} (Holm's step-down), including variants"
-        " that dropped out. For other metrics it holds for each metric alone: among many, one false verdict is"
-        " likelier."
+        f" that dropped out.{_describe_deciding(report, experiment)} For other metrics it holds for each metric alone: among many, one"
+        " false verdict is likelier."
     )
+
+
+def _describe_deciding(report: ReportInput, experiment: Experiment) -> str:
+    """Describe that verdicts come from several families, by different metrics or of parts; nothing where they come from one."""
+    analysis = report.analysis
+    families = dict.fromkeys(
+        (METRIC_WORDS[each.primary], bool(parts))
+        for one in analysis.comparisons
+        for parts in (analysis.compared_parts(one.workload),)
+        for each in parts or (one,)
+    )
+    if len(families) < 2:
+        return ""
+    deciding = list(dict.fromkeys(metric for metric, _ in families))
+    which = f"Here {' and '.join(deciding)} decide, each with this rate: of" if len(deciding) > 1 else "Of"
+    most = f"{min(1.0, len(families) * experiment.alpha) * 100:.3g}"
+    return f" {which} 100 such studies of identical variants at most {most} have a false verdict."
