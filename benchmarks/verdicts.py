@@ -20,10 +20,12 @@ Usage: python benchmarks/verdicts.py --simulate [--quick]      (ten minutes; hal
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import numpy as np
 from figures import find_wilson, say
@@ -33,6 +35,7 @@ from scipy import signal, special, stats
 from pgdyno.analyse.comparison.e_process import half_width
 from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, compute_states, judge_family
 from pgdyno.plan.experiment import least_pairs, least_tested_pairs
+from pgdyno.plan.order import draw_orders
 
 ALPHA = 0.05
 DELTA = 0.03
@@ -51,6 +54,8 @@ PAIR_SD = SLICE_SD * math.sqrt(1.5)
 QUIETER = 0.3
 """Where equivalence is asked for, the same noise is this much smaller, so that it comes within reach at all."""
 CHUNK = 250
+SQUARES = 2000
+"""So many squares of orders are drawn, and then taken at random."""
 PARTS = ("switchback", "paired", "live", "planted")
 """Of what is asked on real servers."""
 
@@ -124,20 +129,28 @@ NOISES = {
 }
 
 
+@functools.cache
+def draw_squares(slots: int) -> np.ndarray:
+    """Draw squares of orders as pgdyno does: the place of each slot, (squares, rounds, slots)."""
+    draw = Random(slots)
+    names = [str(slot) for slot in range(slots)]
+    orders = [[[int(name) for name in order] for order in draw_orders(names, draw)] for _ in range(SQUARES)]
+    return np.argsort(orders, axis=-1)
+
+
 def draw_rounds(
     random: Generator, noise: Noise, repeats: int, rounds: int, slots: int, *, is_balanced: bool = True
 ) -> np.ndarray:
     """Draw log levels by variant, (repeats, slots, rounds): every round plays all slots.
 
-    In balanced order, which pgdyno uses, each variant has each place once in as many rounds as there are slots (random Latin
-    squares); otherwise each round is drawn by itself.
+    In balanced order each variant has each place once in as many rounds as there are slots, by the squares that pgdyno draws;
+    otherwise each round is drawn by itself.
     """
     steps = noise.draw(random, repeats, rounds * slots) + random.normal(0, noise.run_sd, (repeats, rounds * slots))
     if is_balanced:
-        squares = math.ceil(rounds / slots)
-        shuffles = [np.argsort(random.random((repeats, squares, slots)), axis=-1) for _ in range(2)]
-        places = (shuffles[0][..., :, None] + shuffles[1][..., None, :]) % slots
-        places = places.reshape(repeats, squares * slots, slots)[:, :rounds]
+        squares = draw_squares(slots)
+        drawn = squares[random.integers(len(squares), size=(repeats, math.ceil(rounds / slots)))]
+        places = drawn.reshape(repeats, -1, slots)[:, :rounds]
     else:
         places = np.argsort(random.random((repeats, rounds, slots)), axis=-1)
     return np.swapaxes(np.take_along_axis(steps.reshape(repeats, rounds, slots), places, axis=-1), 1, 2)
