@@ -81,8 +81,30 @@ def _failing(report: ReportInput, tries: dict[int, int]) -> ReportInput:
     return msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, workloads=workloads))
 
 
+def _observed(report: ReportInput, number: int) -> ReportInput:
+    """The report of a study that only observed the trial with this number."""
+    workloads = tuple(
+        msgspec.structs.replace(
+            workload,
+            trials=tuple(
+                msgspec.structs.replace(
+                    trial,
+                    record=msgspec.structs.replace(
+                        trial.record, planned=msgspec.structs.replace(trial.record.planned, round=0)
+                    ),
+                )
+                if trial.record.planned.number == number
+                else trial
+                for trial in workload.trials
+            ),
+        )
+        for workload in report.analysis.workloads
+    )
+    return msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, workloads=workloads))
+
+
 def test_what_failed_before_it_was_run_again_is_told() -> None:
-    report, words = build_paired(), "What failed was run again"
+    report, words = build_paired(), "Trials failed and were run again"
     assert not any(words in claim for claim in _claims(report))
     trials = [trial.record for workload in report.analysis.workloads for trial in workload.trials]
     numbers: dict[str, list[int]] = {}
@@ -95,6 +117,20 @@ def test_what_failed_before_it_was_run_again_is_told() -> None:
     # What failed for good is told by itself.
     (ended,) = (one.planned.number for one in trials if one.error is not None)
     assert not any(words in claim for claim in _claims(_failing(report, {ended: 1})))
+    # Verdicts do not rest on what was only observed.
+    assert not any(words in claim for claim in _claims(_failing(_observed(report, b[0]), {b[0]: 1})))
+    # What ended a live round for all its trials is no variant's, and one thing.
+    experiment = report.record.plan.experiment
+    assert experiment is not None
+    plan = msgspec.structs.replace(
+        report.record.plan, experiment=msgspec.structs.replace(experiment, design=DesignKind.LIVE)
+    )
+    live = msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, plan=plan))
+    rounds = {one.planned.number: one.planned.round for one in trials if one.error is None}
+    tries = {number: 1 for number, round_ in rounds.items() if round_ == rounds[b[0]]}
+    assert len(tries) > 1
+    assert f"{words}: 1 whole round." in _claims(_failing(live, tries))
+    assert f"{words}: 1 of {second}, 1 whole round." in _claims(_failing(live, tries | {b[0]: 2}))
     block = build_switchback()
     number = block.analysis.workloads[0].trials[0].record.planned.number
     assert f"{words}: 1 block." in _claims(_failing(block, {number: 1}))

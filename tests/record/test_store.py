@@ -24,6 +24,7 @@ from pgdyno.record.store import RecordStore, find_records, open_record
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.tries import count_failures
 from pgdyno.record.types import FORMAT_VERSION, ErrorFact, ServerFacts, StudyRecord, TrialRecord, TrialStatus
+from pgdyno.run.given.bounds import _refuse_data, _refuse_wal
 from pgdyno.spec.read import format_study, make_study
 from pgdyno.spec.study import DataSpec
 from tests.records import copy_record
@@ -121,6 +122,7 @@ def test_tries_that_failed_by_themselves_are_counted(store: RecordStore) -> None
         "the server ended",
         "the live round ended because b failed",
         "the round ended because b failed",
+        *(refuse(51_000_000_000, 50e9).fact for refuse in (_refuse_wal, _refuse_data)),
         "it ended",
     )
     for fact in facts:
@@ -133,7 +135,11 @@ def test_tries_that_failed_by_themselves_are_counted(store: RecordStore) -> None
     store.write_trial(make_trial(store.read_record(), 1, TrialStatus.FINISHED))
     assert count_failures(folder) == 2
     assert count_failures(store.trial_dir(2)) == 0
-    (folder.with_name("0001.cut-4") / "trial.json").write_text("{")
+    damaged = folder.with_name("0001.cut-6") / "trial.json"
+    damaged.write_text("{")
+    assert count_failures(folder) == 1
+    damaged.unlink()
+    damaged.mkdir()
     assert count_failures(folder) == 1
     assert read_trial_data(folder, store.read_trials()[0]).failures == 1
 

@@ -10,25 +10,29 @@ from pgdyno.errors import SpecError
 from pgdyno.record.store import TRIAL_FILE, read_trial
 from pgdyno.record.types import TrialStatus
 
-# Source: OtherMemberFailedError, as run/live_round.py and run/turn_round.py raise it.
-_OF_ANOTHER = re.compile(r"the (live )?round ended because .+ failed")
+_NOT_BY_ITSELF = re.compile(
+    # Source: OtherMemberFailedError, as run/live_round.py and run/turn_round.py raise it.
+    r"the (live )?round ended because .+ failed"
+    # Source: run/given/bounds.py. What was written by all trials before ends whichever runs then.
+    r"|the server has written .+ of WAL, more than the study may have it write"
+    r"|pgdyno's databases take .+ in the server, more than they may",
+    re.DOTALL,
+)
 
 
 def count_failures(folder: Path) -> int:
-    """Count the tries that failed by themselves, of the trial in a folder; what the user or another trial ended is none.
+    """Count the tries that failed by themselves, of the trial in a folder; what the user, another trial or a bound of the study ended is none.
 
-    A try whose `trial.json` is damaged is not counted.
+    A try whose `trial.json` is damaged or cannot be read is not counted.
     """
     numbered = (folder.with_name(f"{folder.name}.cut-{number}") for number in itertools.count(1))
     return sum(map(_has_failed, itertools.takewhile(Path.exists, numbered)))
 
 
 def _has_failed(folder: Path) -> bool:
-    if not (folder / TRIAL_FILE).exists():
-        return False
     try:
         trial = read_trial(folder / TRIAL_FILE)
-    except SpecError:
+    except (SpecError, OSError):
         return False
-    is_of_another = trial.error is not None and _OF_ANOTHER.fullmatch(trial.error.fact) is not None
-    return trial.status is TrialStatus.FAILED and not is_of_another
+    is_ended = trial.error is not None and _NOT_BY_ITSELF.fullmatch(trial.error.fact) is not None
+    return trial.status is TrialStatus.FAILED and not is_ended

@@ -80,21 +80,28 @@ def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[
 
 def _failures(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield a doubt where trials failed and were run again: which ones did may have to do with how fast they were."""
-    counts = dict.fromkeys((variant.name for variant in experiment.variants), 0)
-    blocks_count = 0
-    for trial in (trial for one in analysis.workloads for trial in one.trials if trial.record.error is None):
-        if trial.record.planned.is_block:
-            blocks_count += trial.failures
-        else:
-            counts[trial.record.planned.variants[0]] += trial.failures
+    rounds: dict[tuple[str, int], list[TrialAnalysis]] = {}
+    for trial in (trial for one in analysis.workloads for trial in one.trials):
+        planned = trial.record.planned
+        if trial.record.error is None and not planned.is_observed:
+            rounds.setdefault((planned.workload, planned.round), []).append(trial)
+    counts, shared_count = dict.fromkeys((variant.name for variant in experiment.variants), 0), 0
+    for trials in rounds.values():
+        # What ends a block, or all trials of a live round at once, is the fault of no variant that is known.
+        shared = 0 if experiment.design is DesignKind.PAIRED else min(trial.failures for trial in trials)
+        shared_count += shared
+        for trial in trials:
+            counts[trial.record.planned.variants[0]] += trial.failures - shared
     named = [f"{count} of {name}" for name, count in counts.items() if count]
     listed = named if len(named) <= _MAX_NAMED else [f"{sum(counts.values())} of {len(named)} variants"]
-    if blocks_count:
-        listed.append(count_things(blocks_count, "block"))
+    if shared_count:
+        listed.append(
+            count_things(shared_count, "block" if experiment.design is DesignKind.SWITCHBACK else "whole round")
+        )
     if listed:
         yield Finding(
             severity=Severity.WARNING,
-            claim=f"What failed was run again: {', '.join(listed)}.",
+            claim=f"Trials failed and were run again: {', '.join(listed)}.",
             evidence="verdicts compare only what finished",
             why="If one variant fails where it is slow, what is left of it looks faster; the error rate of verdicts does not cover that.",
             advice="Find the cause in the tries that failed, which are kept beside the trials as `NNNN.cut-K`, and measure again without it.",
