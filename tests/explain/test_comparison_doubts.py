@@ -136,6 +136,35 @@ def test_what_failed_before_it_was_run_again_is_told() -> None:
     assert f"{words}: 1 block." in _claims(_failing(block, {number: 1}))
 
 
+def test_rounds_that_were_cut_are_told() -> None:
+    report, words = build_paired(), "Rounds were stopped before their end and left out: 1."
+    assert words not in _claims(report)
+    experiment = report.record.plan.experiment
+    assert experiment is not None
+    (first, *_), last = (
+        [
+            trial.number
+            for trial in report.record.plan.trials
+            if trial.round == number and trial.variants[0] == experiment.reference.name
+        ]
+        for number in (1, 2)
+    )
+
+    def leave_out(left: set[int]) -> ReportInput:
+        workloads = tuple(
+            msgspec.structs.replace(
+                workload,
+                trials=tuple(trial for trial in workload.trials if trial.record.planned.number not in left),
+            )
+            for workload in report.analysis.workloads
+        )
+        return msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, workloads=workloads))
+
+    assert words in _claims(leave_out({first}))
+    # None follows: more of the last round may come.
+    assert words not in _claims(leave_out({last[-1]}))
+
+
 def test_durability_given_up_by_some_is_a_price_and_by_all_a_warning_of_all_figures() -> None:
     some = [claim for claim in _claims(build_switchback()) if "committed" in claim]
     assert some == ["Variants that keep what was committed are compared with others that may not."]

@@ -13,7 +13,7 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.durability import GivenUp, find_given_up
-from pgdyno.plan.experiment import Experiment, Variant, has_several_scripts
+from pgdyno.plan.experiment import Experiment, Variant, has_several_scripts, is_client_sweep
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
@@ -37,6 +37,7 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
         return
     yield from _noise_verdict(experiment, analysis)
     yield from _failures(experiment, analysis)
+    yield from _cut_rounds(record, experiment, analysis)
     yield from _durability(record, experiment)
     yield from _early_end(record, experiment, analysis)
     yield from _shared_buffers(record, experiment, analysis)
@@ -105,6 +106,32 @@ def _failures(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Findi
             evidence="verdicts compare only what finished",
             why="If one variant fails where it is slow, what is left of it looks faster; the error rate of verdicts does not cover that.",
             advice="Find the cause in the tries that failed, which are kept beside the trials as `NNNN.cut-K`, and measure again without it.",
+        )
+
+
+def _cut_rounds(record: StudyRecord, experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Yield a note where rounds were left before their end, and others followed: the results so far may have been why.
+
+    The reference runs twice in every round, so a round that lacks it was cut. One that was cut when it had both is not found.
+    """
+    if experiment.design is DesignKind.SWITCHBACK or is_client_sweep(experiment):
+        return
+    ended = [trial.record.planned for one in analysis.workloads for trial in one.trials]
+    numbers = {trial.number for trial in ended}
+    cut = {
+        (trial.workload, trial.round)
+        for trial in record.plan.trials
+        if trial.variants[0] == experiment.reference.name
+        and not trial.is_observed
+        and trial.number not in numbers
+        and trial.round < _last_round(ended, trial.workload)
+    }
+    if cut:
+        yield Finding(
+            severity=Severity.NOTE,
+            claim=f"Rounds were stopped before their end and left out: {len(cut)}.",
+            evidence="their trials make no pairs",
+            why="Who stops rounds because of their results chooses the verdict; its error rate does not cover that.",
         )
 
 
