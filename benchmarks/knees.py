@@ -9,6 +9,7 @@ Columns: `knee`, as reports say it; `simultaneous`, the same loads by intervals 
 (Tukey), and `little_3`, those with 3 % instead of 10 % for little, as before; `law`, the knee of the law where it describes the trials.
 `missed` is the share of the intervals without the truth, and `within_2` the share of sweeps whose interval ends at most a factor of two
 above its begin; an open end, or no interval, is wider. `tps` is how often the intervals of the loads' TPS miss the truth.
+`statuses.py` asks the same of the loads' statuses.
 
 Usage: python benchmarks/knees.py [--repeats 400] [--quick]
 """
@@ -22,18 +23,20 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from figures import find_wilson, say
 from numpy.random import Generator
+from pooled_statuses import contrast_pooled, list_pooled_statuses
 
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.sweep.client_trials import ClientTrial, arrange_trials, contrast_loads
 from pgdyno.analyse.sweep.knee import KNEE_RATIO
+from pgdyno.analyse.sweep.pairs import pair_loads
 from pgdyno.analyse.sweep.scaling import (
     LEAST_ROUNDS,
     ClientSweep,
-    LoadStatus,
     analyse_client_sweep,
+    describe_points,
     list_open_clients,
-    list_possible_statuses,
 )
+from pgdyno.analyse.sweep.statuses import LoadStatus
 
 LOADS = (1, 2, 4, 8, 16, 32)
 DELTA, CONFIDENCE, ROUND_SD = 0.03, 0.95, 0.1
@@ -76,6 +79,8 @@ SCATTERS: Mapping[str, tuple[float, ...]] = {
     "few_scatter": (0.15, 0.12, 0.08, 0.05, 0.04, 0.03),
     "many_scatter": (0.03, 0.03, 0.04, 0.06, 0.1, 0.12),
     "one_scatters": (0.03, 0.03, 0.03, 0.15, 0.03, 0.03),
+    "quiet": (0.008,) * 6,
+    "quiet_but_one": (0.006, 0.006, 0.006, 0.03, 0.006, 0.006),
 }
 
 
@@ -86,7 +91,7 @@ def find_truth(curve: Curve, loads: tuple[float, ...], ratio: float) -> float:
 
 
 def play(random: Generator, curve: Curve, scatter: tuple[float, ...], rounds: int) -> list[ClientTrial]:
-    """Play one sweep, with a look after each round."""
+    """Play one sweep, with a look after each round that another one may follow."""
     trials: list[ClientTrial] = []
     todo: tuple[int, ...] = LOADS
     for index in range(rounds):
@@ -97,8 +102,9 @@ def play(random: Generator, curve: Curve, scatter: tuple[float, ...], rounds: in
             tps = 1000.0 * curve(float(clients)) * math.exp(level + random.normal(0.0, sd))
             trials.append(ClientTrial(clients=clients, round_index=index, tps=tps))
         # Before that, no load is left out.
-        if index + 1 >= LEAST_ROUNDS:
-            todo = list_open_clients(analyse_client_sweep(trials, delta_ratio=DELTA))
+        if LEAST_ROUNDS <= index + 1 < rounds:
+            sweep = arrange_trials(trials, DELTA, CONFIDENCE)
+            todo = list_open_clients(describe_points(sweep, contrast_loads(sweep), pair_loads(sweep)))
         if not todo:
             break
     return trials
@@ -107,8 +113,8 @@ def play(random: Generator, curve: Curve, scatter: tuple[float, ...], rounds: in
 def find_simultaneous(trials: list[ClientTrial], little: float) -> tuple[float, float] | None:
     """Return the loads between which the knee lies by intervals for all pairs of loads together; None where an end is open."""
     sweep = arrange_trials(trials, little, CONFIDENCE)
-    compared = contrast_loads(sweep)
-    possible = list_possible_statuses(sweep, compared)
+    compared = contrast_pooled(sweep)
+    possible = list_pooled_statuses(sweep, compared)
     may = [n for n, of in zip(LOADS, possible, strict=True) if LoadStatus.PEAK in of]
     surely = [n for n, of in zip(LOADS, possible, strict=True) if of == (LoadStatus.PEAK,)]
     best = [LOADS[i] for i in compared.candidates]
@@ -175,8 +181,9 @@ def simulate(scatter: str, rounds: int, repeats: int) -> None:
             say(f"{prefix}.within_2", sum(narrow[way]) / len(narrow[way]), unit="ratio", n=len(narrow[way]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def run(simulate: Callable[[str, int, int], None], usage: str | None) -> None:
+    """Simulate what the command line asks for: each scatter and number of rounds."""
+    parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=400)
     parser.add_argument("--quick", action="store_true", help="20 sweeps of each curve")
     parser.add_argument("--scatter", nargs="+", choices=SCATTERS, default=list(SCATTERS))
@@ -188,4 +195,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(simulate, __doc__)

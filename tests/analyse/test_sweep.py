@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.sweep.scaling import LoadStatus
+from pgdyno.analyse.sweep.statuses import LoadStatus
 from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.plan.variants import plan_experiment

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
-from pgdyno.analyse.sweep.scaling import LoadStatus
+from pgdyno.analyse.sweep.statuses import LoadStatus
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.facts.metrics import all_metrics
 from pgdyno.plan.places import Place

@@ -296,7 +296,7 @@ class SequentialComparison:
     def _find_open_loads(self, workload: str) -> tuple[str, ...]:
         """Return the loads of a sweep over clients that another round repeats, and those without a result."""
         sweep = analyse_workload_sweep(self._trials[workload], self._experiment)
-        wanted = () if sweep is None else list_open_clients(sweep)
+        wanted = () if sweep is None else list_open_clients(sweep.points)
         seen = set() if sweep is None else {point.clients for point in sweep.points}
         return tuple(
             variant.name

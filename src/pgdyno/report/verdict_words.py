@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
-from pgdyno.analyse.sweep.scaling import LoadStatus
+from pgdyno.analyse.sweep.statuses import LoadStatus
 from pgdyno.report.format import (
     EffectText,
     count_things,

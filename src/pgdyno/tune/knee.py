@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus
+from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.sweep.statuses import LoadStatus
 from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.types import PlannedWorkload

@@ -1,14 +1,13 @@
-"""Arrange the trials of a sweep over clients for least squares, and compare every load with every other without a model.
+"""Arrange the trials of a sweep over clients for least squares, and find how loads differ without a model of the curve.
 
 Noise is multiplicative, so all computations use ln TPS, one number for each trial. A round that was slow as a whole is
 not a difference between loads: rounds are blocks, and loads that only some rounds repeated are compared inside those.
 
-`scaling` gives loads their status, and `usl` fits the curve.
+`pairs` compares two loads at a time with their own noise, `statuses` gives loads their status, and `usl` fits the curve.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -20,6 +19,7 @@ from pgdyno.analyse.estimate import Estimate, t_quantile
 
 Floats = NDArray[np.float64]
 
+ONE_ROUND = "one round says nothing of others"
 NO_NOISE = "too few loads were repeated in common rounds: noise cannot be told from scaling"
 # The fewest degrees of freedom that noise is estimated from: those of four pairs, the fewest that decide a question. A
 # reference that ran twice in one round gives one, and if both trials happen to count as many transactions, there would
@@ -119,15 +119,14 @@ class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
-    """All differences between loads: ln TPS of row minus column, with simultaneous half-widths.
+    """All differences between loads: ln TPS of row minus column.
 
-    A half-width is infinite if the noise is unknown, and a ratio is meaningless if no chain of rounds links two loads.
-    `rss` is the residual sum of squares of the model of loads plus rounds, with `degrees` degrees of freedom.
+    A ratio is meaningless if no chain of rounds links two loads. `rss` is the residual sum of squares of the model of loads plus
+    rounds, with `degrees` degrees of freedom.
     """
 
     log_ratio: Floats
     is_linked: NDArray[np.bool_]
-    half: Floats
     degrees: int
     rss: float
 
@@ -140,11 +139,6 @@ class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
     def best(self) -> int:
         """The index of the load with the highest TPS, with differences between rounds removed."""
         return int(np.argmax(self.log_ratio[:, 0]))
-
-    @property
-    def candidates(self) -> list[int]:
-        """The loads that may be the best: those that no other load is shown to beat."""
-        return [int(i) for i in np.flatnonzero((self.log_ratio + self.half >= 0).all(axis=1))]
 
 
 def arrange_trials(trials: Sequence[ClientTrial], delta_ratio: float, confidence: float) -> SweepTrials:
@@ -178,9 +172,7 @@ def arrange_trials(trials: Sequence[ClientTrial], delta_ratio: float, confidence
 def contrast_loads(sweep: SweepTrials) -> LoadContrasts:
     """Fit ln TPS by loads plus rounds with least squares, and compute all differences between loads.
 
-    Sources: Scheffe 1959, The Analysis of Variance, 5.2, for incomplete blocks; Hayter 1984, "A proof of the
-    conjecture that the Tukey-Kramer multiple comparisons procedure is conservative", Annals of Statistics 12,
-    doi:10.1214/aos/1176346392, for all differences together: which load is best is known only after the trials.
+    Source: Scheffe 1959, The Analysis of Variance, 5.2, for incomplete blocks.
     """
     count = len(sweep.loads)
     design = np.hstack([np.eye(count)[sweep.of_load], sweep.blocks])
@@ -190,20 +182,5 @@ def contrast_loads(sweep: SweepTrials) -> LoadContrasts:
     degrees = sweep.trials_count - int(np.linalg.matrix_rank(design))
     unseen = (np.eye(len(effects)) - inverse @ design)[:count]
     is_linked = np.abs(unseen[:, None] - unseen).max(axis=2) < 1e-9
-    half = np.full((count, count), math.inf)
-    if degrees >= _MIN_DEGREES:
-        spread = (inverse @ inverse.T)[:count, :count]
-        variance = np.maximum(np.diag(spread)[:, None] + np.diag(spread) - 2 * spread, 0.0) * rss / degrees
-        quantile = range_quantile(max(2, count), degrees, sweep.confidence) / math.sqrt(2)
-        half[is_linked] = quantile * np.sqrt(variance[is_linked])
-    np.fill_diagonal(half, 0.0)
     log_ratio = effects[:count, None] - effects[:count]
-    return LoadContrasts(log_ratio=log_ratio, is_linked=is_linked, half=half, degrees=degrees, rss=rss)
-
-
-@functools.lru_cache
-def range_quantile(count: int, degrees: float, probability: float) -> float:
-    """Return the quantile of the studentized range of `count` means."""
-    from scipy.stats import studentized_range  # noqa: PLC0415  # a second to load, and only sweeps ask for it
-
-    return float(studentized_range.ppf(probability, count, degrees))
+    return LoadContrasts(log_ratio=log_ratio, is_linked=is_linked, degrees=degrees, rss=rss)

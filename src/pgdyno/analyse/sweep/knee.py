@@ -28,26 +28,26 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pgdyno.analyse.estimate import Estimate, t_quantile
-from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.sweep.client_trials import NO_NOISE, ONE_ROUND, LoadContrasts, SweepTrials
+from pgdyno.analyse.sweep.pairs import LoadPairs
 
 # Our reasoning: pairs of loads have a standard deviation of 5 to 10 % on a small machine, where hours do not prove that two loads are
 # within 3 % of each other. A loss of a tenth past the peak is called a collapse, too.
 KNEE_RATIO = 0.9
 """Share of the highest TPS that the knee has at least."""
 _FARTHEST = -math.log(KNEE_RATIO)
-_ONE_ROUND = "one round says nothing of others"
 _NONE_SHOWN = f"no number of clients is shown to reach {KNEE_RATIO * 100:g} % of the highest TPS"
 
 
-def find_knee(sweep: SweepTrials, compared: LoadContrasts, *, why_open: str) -> Estimate:
+def find_knee(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs, *, why_open: str) -> Estimate:
     """Find the knee with its interval, whose ends are loads that were tried.
 
     Args:
         sweep: Trials of two loads or more, which rounds link.
         compared: Their contrasts.
+        pairs: Their differences inside rounds.
         why_open: What is said where the largest load has the most TPS, and the knee may lie there.
     """
     last = len(sweep.loads) - 1
@@ -57,12 +57,10 @@ def find_knee(sweep: SweepTrials, compared: LoadContrasts, *, why_open: str) -> 
     if knee == last:
         return sweep.unknown("clients", why_open)
     if not compared.is_noise_known or sweep.rounds_count < 2:
-        why = _ONE_ROUND if compared.is_noise_known else NO_NOISE
+        why = ONE_ROUND if compared.is_noise_known else NO_NOISE
         return sweep.estimate(float(sweep.loads[knee]), None, None, "clients", why)
-    means, errors, degrees = _compare_in_rounds(sweep)
     alpha = (1.0 - sweep.confidence) / 2.0
-    low = _find_low(means, errors, degrees, alpha)
-    high = _find_high(means, errors, degrees, alpha, best)
+    low, high = pairs.count_exceeded(_FARTHEST, alpha), _find_high(pairs, alpha, best)
     low, high = min(low, knee), max(high, low, knee)
     value, least = float(sweep.loads[knee]), float(sweep.loads[low])
     if high == last:
@@ -70,43 +68,10 @@ def find_knee(sweep: SweepTrials, compared: LoadContrasts, *, why_open: str) -> 
     return sweep.estimate(value, least, float(sweep.loads[high]), "clients", None)
 
 
-def _compare_in_rounds(sweep: SweepTrials) -> tuple[Floats, Floats, NDArray[np.intp]]:
-    """Return the mean of ln TPS of column minus row over common rounds, its standard error, and the degrees of freedom.
-
-    A standard error is infinite where fewer than two rounds have both loads.
-    """
-    levels = sweep.average_in_rounds()
-    differences = levels[:, None, :] - levels[:, :, None]
-    seen = np.isfinite(differences)
-    rounds = seen.sum(axis=0)
-    means = np.where(seen, differences, 0.0).sum(axis=0) / np.maximum(rounds, 1)
-    squares = np.square(np.where(seen, differences - means, 0.0)).sum(axis=0)
-    errors = np.where(rounds > 1, np.sqrt(squares / np.maximum(rounds - 1, 1) / np.maximum(rounds, 1)), math.inf)
-    return means, errors, np.maximum(rounds - 1, 1)
-
-
-def _find_low(means: Floats, errors: Floats, degrees: NDArray[np.intp], alpha: float) -> int:
-    last = len(means) - 1
-    for load in range(last):
-        larger = range(load + 1, last + 1)
-        level = 1.0 - alpha / len(larger)
-        shown = (
-            means[load, i] - t_quantile(int(degrees[load, i]), level) * errors[load, i] > _FARTHEST for i in larger
-        )
-        if not any(shown):
-            return load
-    return last
-
-
-def _find_high(means: Floats, errors: Floats, degrees: NDArray[np.intp], alpha: float, best: int) -> int:
-    last = len(means) - 1
-    high = last
+def _find_high(pairs: LoadPairs, alpha: float, best: int) -> int:
+    high = pairs.last
     for load in range(best, -1, -1):
-        others = (i for i in range(last + 1) if i != load)
-        if not all(
-            means[load, i] + t_quantile(int(degrees[load, i]), 1.0 - alpha) * errors[load, i] <= _FARTHEST
-            for i in others
-        ):
+        if not pairs.is_near_best(load, _FARTHEST, alpha):
             break
         high = load
     return high

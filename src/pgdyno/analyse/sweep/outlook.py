@@ -1,30 +1,22 @@
 """Predict how many more rounds decide the loads of a sweep over clients, if TPS and noise stay as they are.
 
-A further round has the loads that are open and the best one once, and the reference twice. The half-widths after it follow
-from the numbers of trials alone, by the same least squares as those of the trials so far, and the same rules give the
-statuses.
+A further round has the loads that are open, the best one and the reference. Pairs of these are then compared in more rounds, by
+the same differences and spread, and the same rules give the statuses.
 """
 
 from __future__ import annotations
 
 import bisect
 import functools
-import math
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from pgdyno.analyse.sweep.client_trials import (
-    ClientTrial,
-    Floats,
-    LoadContrasts,
-    SweepTrials,
-    arrange_trials,
-    contrast_loads,
-    range_quantile,
-)
-from pgdyno.analyse.sweep.scaling import list_possible_statuses
+from pgdyno.analyse.sweep.client_trials import ClientTrial, arrange_trials, contrast_loads
+from pgdyno.analyse.sweep.pairs import LoadPairs, pair_loads
+from pgdyno.analyse.sweep.statuses import list_possible_statuses
 
 MOST_ROUNDS = 10_000
 """Upper limit of the number of rounds that is ever predicted."""
@@ -48,16 +40,17 @@ def predict_rounds(
         return {}
     sweep = arrange_trials(trials, delta_ratio, confidence)
     compared = contrast_loads(sweep)
-    if not compared.is_noise_known or not compared.is_linked.all():
+    if not compared.is_noise_known or not compared.is_linked.all() or sweep.rounds_count < 2:
         return {}
-    opens = [place for place, of in enumerate(list_possible_statuses(sweep, compared)) if len(of) > 1]
-    added = np.zeros(len(sweep.loads))
-    added[[*opens, compared.best]] = 1.0
-    added[sweep.loads == reference_clients] = 2.0
+    pairs = pair_loads(sweep)
+    opens = [place for place, of in enumerate(list_possible_statuses(sweep, pairs, compared.best)) if len(of) > 1]
+    is_repeated = sweep.loads == reference_clients
+    is_repeated[[*opens, compared.best]] = True
 
     @functools.cache
     def count_statuses(rounds: int) -> list[int]:
-        return [len(of) for of in list_possible_statuses(sweep, narrow_contrasts(sweep, compared, added, rounds))]
+        narrowed = narrow_pairs(pairs, is_repeated, rounds)
+        return [len(of) for of in list_possible_statuses(sweep, narrowed, compared.best)]
 
     def find_rounds(place: int) -> int | None:
         counts = range(1, MOST_ROUNDS + 1)
@@ -68,27 +61,8 @@ def predict_rounds(
     return {int(sweep.loads[place]): find_rounds(place) for place in opens}
 
 
-def narrow_contrasts(sweep: SweepTrials, compared: LoadContrasts, added: Floats, rounds: int) -> LoadContrasts:
-    """Return the contrasts with their half-widths after more rounds, each with `added` trials of each load.
-
-    Source: as for `contrast_loads`, Scheffe 1959, 5.2: the reduced normal equations of incomplete blocks.
-    """
-    counts = np.zeros((sweep.rounds_count, len(sweep.loads)))
-    np.add.at(counts, (sweep.of_round, sweep.of_load), 1.0)
-    information = sum((_inform(of_round) for of_round in counts), start=rounds * _inform(added))
-    spread = np.linalg.pinv(information)
-    variance = (
-        np.maximum(np.diag(spread)[:, None] + np.diag(spread) - 2 * spread, 0.0) * compared.rss / compared.degrees
-    )
-    degrees = compared.degrees + rounds * (added.sum() - 1)
-    # The quantile is nearly a straight line over the reciprocal of the degrees, and slow to compute.
-    now, ever = (range_quantile(len(sweep.loads), of, sweep.confidence) for of in (compared.degrees, math.inf))
-    quantile = ever + (now - ever) * compared.degrees / degrees
-    half = quantile / math.sqrt(2) * np.sqrt(variance)
-    return msgspec.structs.replace(compared, half=half, degrees=int(degrees))
-
-
-def _inform(counts: Floats) -> Floats:
-    """Compute the information of a round on the differences of loads, from the number of its trials of each."""
-    result: Floats = np.diag(counts) - np.outer(counts, counts) / counts.sum()
-    return result
+def narrow_pairs(pairs: LoadPairs, is_repeated: NDArray[np.bool_], rounds: int) -> LoadPairs:
+    """Return the pairs after more rounds of the loads that are repeated, with the same means and spread."""
+    then = pairs.rounds + rounds * np.outer(is_repeated, is_repeated)
+    errors = pairs.errors * np.sqrt(np.maximum(pairs.rounds, 1) / np.maximum(then, 1))
+    return msgspec.structs.replace(pairs, errors=errors, rounds=then)

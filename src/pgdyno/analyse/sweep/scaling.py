@@ -1,7 +1,7 @@
 """Analyse how TPS follows the number of clients: a status for each load, the knee, the peak.
 
-There are two readings of one sweep, side by side. The *points* need no model: each load is compared with the best one,
-and gets a status only if its interval excludes all others; the knee (`knee`) comes from them, too. The *law* (`usl`) fits a
+There are two readings of one sweep, side by side. The *points* need no model: loads are compared with each other, and get a
+status (`statuses`) where tests exclude all others; the knee (`knee`) comes from them, too. The *law* (`usl`) fits a
 curve to all points; if the fit is good, the peak comes from the law, otherwise from the points.
 
 A status, a knee or an end of the peak that the trials leave open stays open.
@@ -9,19 +9,17 @@ A status, a knee or an end of the peak that the trials leave open stays open.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from pgdyno.analyse.estimate import CONFIDENCE, Estimate
+from pgdyno.analyse.estimate import CONFIDENCE, Estimate, map_estimate
 from pgdyno.analyse.sweep.client_trials import (
     NO_NOISE,
+    ONE_ROUND,
     ClientTrial,
-    Floats,
     LoadContrasts,
     SweepTrials,
     arrange_trials,
@@ -29,13 +27,10 @@ from pgdyno.analyse.sweep.client_trials import (
 )
 from pgdyno.analyse.sweep.knee import find_knee
 from pgdyno.analyse.sweep.levels import estimate_levels
+from pgdyno.analyse.sweep.pairs import LoadPairs, pair_loads
+from pgdyno.analyse.sweep.statuses import CLIMBING, LoadStatus, list_possible_statuses
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
 
-# Our reasoning: 80 % of a single client's TPS times the number of clients is still what a DBA calls linear.
-LINEAR_RATIO = 0.8
-# Our reasoning: twice the coefficient of variation of pgbench on cloud machines, 4.7 %, is more than noise.
-# Source of the 4.7 %: Freischuetz et al. 2025, "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys.
-COLLAPSE_RATIO = 0.9
 # Our reasoning: loads that are as far apart as steps of a curve over clients, a third or more, do not overlap then.
 PRECISE_RATIO = 0.08
 # Our reasoning: a load that ends its rounds once its interval is narrow has one that is too narrow by chance, the more so the fewer
@@ -44,37 +39,12 @@ LEAST_ROUNDS, ENOUGH_ROUNDS = 5, 12
 _NOT_LINKED = "no chain of rounds links all loads with each other"
 
 
-class LoadStatus(enum.Enum):
-    """The status of a load on the curve; each excludes the others."""
-
-    UNDER_USED = "under-used"
-    """Below the peak: a larger load has more TPS by more than delta, or TPS still climbs at the largest load. Also used
-    if linear growth is likely but not shown."""
-    LINEAR = "linear"
-    """Under-used, and every client still brings at least 80 % of what a single client does."""
-    PEAK = "peak"
-    """Within delta of the best load."""
-    CONTENDED = "contended"
-    """Past the peak: a smaller load has more TPS by more than delta, but the loss is at most 10 %."""
-    COLLAPSE = "collapse"
-    """Past the peak, with a loss of more than 10 % of the best TPS."""
-
-    @property
-    def word(self) -> str:
-        """Its name in sentences and tables."""
-        return self.value.replace("-", "")
-
-
-CLIMBING = frozenset({LoadStatus.UNDER_USED, LoadStatus.LINEAR})
-"""The statuses of loads with fewer clients than the peak."""
-
-
 class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One load of the sweep.
 
-    `status` is the only member of `possible`, or None with a reason. The intervals of `to_best` and `efficiency` hold
-    for all loads together, and allow for doubt about which load is best; that of `tps` holds by itself, and rests on
-    its own rounds.
+    `status` is the only member of `possible`, or None with a reason. Each interval holds by itself. That of `tps` rests on the
+    load's rounds; those of `to_best` and `efficiency` rest on the rounds that it shares with the other load, and no
+    doubt about which load is best is in them.
     """
 
     clients: int
@@ -118,9 +88,8 @@ def analyse_client_sweep(
         trials: The finished trials, in any order; loads may be repeated unequally often.
         delta_ratio: The largest difference that a DBA would not miss: loads whose TPS differ by less are equal. In (0,
             1).
-        confidence: Confidence level of all intervals, and of all statuses of the sweep being right together. Simulated
-            at 95 % with up to eight looks and loads right beside the thresholds, 15 of 1,200 sweeps hold a wrong
-            status.
+        confidence: Confidence level of all intervals, and of all statuses of the sweep being right together, as simulated by
+            `benchmarks/knees.py` with a look after every round and loads right beside the limits.
 
     Raises:
         ValueError: There are no trials, a TPS is not positive and finite, clients are fewer than one, or delta is out
@@ -131,28 +100,27 @@ def analyse_client_sweep(
     rules of thumb for probabilistic problems in computer communications", ICC.
     """
     sweep = arrange_trials(trials, delta_ratio, confidence)
-    compared = contrast_loads(sweep)
-    possible = list_possible_statuses(sweep, compared)
-    points = _describe_points(sweep, compared, possible)
+    compared, pairs = contrast_loads(sweep), pair_loads(sweep)
+    points = describe_points(sweep, compared, pairs)
     usl, reason = fit_usl(sweep, compared)
-    knee, peak = _read_points(sweep, compared, possible)
+    knee, peak = _read_points(sweep, compared, pairs, points[-1])
     if usl is not None and usl.describes:
         peak, reason = usl.peak, None
     return ClientSweep(points=points, knee=knee, peak=peak, usl=usl, points_alone_reason=reason)
 
 
-def list_open_clients(sweep: ClientSweep) -> tuple[int, ...]:
+def list_open_clients(points: Sequence[LoadPoint]) -> tuple[int, ...]:
     """List the clients of the loads that another round should repeat; empty once the curve is decided and precise enough.
 
-    A load is undecided if its interval allows more than one status: it is neither shown to differ from the best nor to
-    be within delta of it, or the interval is too wide to tell contention from collapse. A load with a status is repeated
+    A load is undecided if more than one status is possible: it is neither shown to differ from the best nor to
+    be within delta of it, or it cannot be told whether contention is collapse. A load with a status is repeated
     until five rounds have it and its TPS is known within ±8 %, but no more after twelve. The best load is repeated, too,
     because the others are compared with it inside the round.
     """
-    wanted = {point.clients for point in sweep.points if point.status is None or not _is_precise(point)}
-    if len(sweep.points) == 1 or not wanted:
+    wanted = {point.clients for point in points if point.status is None or not _is_precise(point)}
+    if len(points) == 1 or not wanted:
         return ()
-    best = max(sweep.points, key=lambda point: point.to_best.value or 0.0)
+    best = max(points, key=lambda point: point.to_best.value or 0.0)
     return tuple(sorted({*wanted, best.clients}))
 
 
@@ -162,72 +130,26 @@ def _is_precise(point: LoadPoint) -> bool:
     return point.rounds >= (LEAST_ROUNDS if is_narrow else ENOUGH_ROUNDS)
 
 
-class _Ratios(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of ln TPS against the best: `low` of row minus column, if the column is the best; `high` for any best."""
-
-    low: Floats
-    high: Floats
-    is_linear: NDArray[np.bool_]
-    floor: float
-    """The smallest log ratio that is within delta."""
-
-    def statuses(self, i: int, best: int) -> set[LoadStatus]:
-        """Return the statuses that load `i` may have if `best` is the best load."""
-        last = len(self.low) - 1
-        low, high = self.low[i, best], self.high[i]
-        if best == last and self.is_linear[last] and self.is_linear[i]:
-            return {LoadStatus.LINEAR}
-        if i == best == last:
-            # The best load is no peak while the curve still climbs to it: the load before it must be as good.
-            low, high = self.low[last - 1, last], self.high[last - 1]
-        collapse = min(math.log(COLLAPSE_RATIO), self.floor)
-        possible = {LoadStatus.PEAK} if high >= self.floor else set()
-        if low < self.floor and i <= best:
-            possible.add(LoadStatus.LINEAR if self.is_linear[i] else LoadStatus.UNDER_USED)
-        if low < self.floor and i > best and high >= collapse and collapse < self.floor:
-            possible.add(LoadStatus.CONTENDED)
-        if low < collapse and i > best:
-            possible.add(LoadStatus.COLLAPSE)
-        return possible
+def _list_possible(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs) -> list[tuple[LoadStatus, ...]]:
+    if not compared.is_noise_known:
+        return [tuple(LoadStatus)] * len(sweep.loads)
+    return list_possible_statuses(sweep, pairs, compared.best)
 
 
-def list_possible_statuses(sweep: SweepTrials, compared: LoadContrasts) -> list[tuple[LoadStatus, ...]]:
-    """Return all statuses that each load may have, over all loads that may be the best."""
-    if len(sweep.loads) == 1:
-        return [tuple(LoadStatus)]
-    low, high = compared.log_ratio - compared.half, (compared.log_ratio + compared.half).min(axis=1)
-    has_alone = sweep.loads[0] == 1
-    ratios = _Ratios(
-        low=low,
-        high=high,
-        is_linear=has_alone & (low[:, 0] - np.log(sweep.loads) >= math.log(LINEAR_RATIO)),
-        floor=math.log1p(-sweep.delta_ratio),
-    )
-    found = [
-        set[LoadStatus]().union(*(ratios.statuses(i, best) for best in compared.candidates))
-        for i in range(len(sweep.loads))
-    ]
-    return [tuple(status for status in LoadStatus if status in statuses) for statuses in found]
-
-
-def _describe_points(
-    sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]]
-) -> tuple[LoadPoint, ...]:
-    low, high = compared.log_ratio - compared.half, compared.log_ratio + compared.half
+def describe_points(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs) -> tuple[LoadPoint, ...]:
+    """Describe each load: its TPS, its place against the best load and against one client, and its status."""
+    possible = _list_possible(sweep, compared, pairs)
     tps, rounds = estimate_levels(sweep, compared), np.isfinite(sweep.average_in_rounds()).sum(axis=0)
     points = []
     for i, clients in enumerate(sweep.loads.astype(int).tolist()):
-        log_to_best = float(compared.log_ratio[i, compared.best])
-        is_linked = bool(compared.is_linked[i, compared.best])
-        least, most = float(low[i, compared.candidates].min()), float(high[i].min())
         status = possible[i][0] if len(possible[i]) == 1 else None
         points.append(
             LoadPoint(
                 clients=clients,
                 tps=tps[i],
                 rounds=int(rounds[i]),
-                to_best=_estimate_ratio(sweep, i, log_to_best if is_linked else None, least, most),
-                efficiency=_estimate_efficiency(sweep, compared, i),
+                to_best=_estimate_ratio(sweep, compared, pairs, i, compared.best),
+                efficiency=_estimate_efficiency(sweep, compared, pairs, i),
                 status=status,
                 possible=possible[i],
                 reason=None if status is not None else _why_undecided(sweep, compared, possible[i]),
@@ -236,60 +158,73 @@ def _describe_points(
     return tuple(points)
 
 
-def _estimate_efficiency(sweep: SweepTrials, compared: LoadContrasts, i: int) -> Estimate:
+def _estimate_efficiency(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs, i: int) -> Estimate:
     if sweep.loads[0] != 1:
         return sweep.unknown("ratio", "no trial with one client")
-    value, half = float(compared.log_ratio[i, 0] - np.log(sweep.loads[i])), float(compared.half[i, 0])
-    return _estimate_ratio(sweep, i, value if compared.is_linked[i, 0] else None, value - half, value + half)
+    return map_estimate(_estimate_ratio(sweep, compared, pairs, i, 0), lambda ratio: ratio / float(sweep.loads[i]))
 
 
-def _estimate_ratio(sweep: SweepTrials, i: int, value: float | None, low: float, high: float) -> Estimate:
-    """Estimate the ratio of load `i` from logarithms; without an interval if the lower end is unknown."""
-    is_known = value is not None and math.isfinite(low)
-    reason = _NOT_LINKED if value is None else None if is_known else NO_NOISE
+def _estimate_ratio(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs, i: int, other: int) -> Estimate:
+    """Estimate the TPS of load `i` as a share of another's, from their common rounds; without an interval from one round or none."""
+    is_known = compared.is_noise_known and (i == other or bool(pairs.rounds[i, other] > 1))
+    alpha = (1.0 - sweep.confidence) / 2.0
+    low, high = (find(other, i, alpha) for find in (pairs.find_least, pairs.find_most)) if i != other else (0.0, 0.0)
+    is_linked = bool(compared.is_linked[i, other])
+    value = float(pairs.means[other, i] if is_known else compared.log_ratio[i, other])
+    why = None if is_known else ONE_ROUND if compared.is_noise_known else NO_NOISE
     return Estimate(
-        value=None if value is None else math.exp(value),
+        value=math.exp(value) if is_linked else None,
         low=math.exp(low) if is_known else None,
         high=math.exp(high) if is_known else None,
         n=int((sweep.of_load == i).sum()),
         unit="ratio",
         confidence=sweep.confidence,
-        reason=reason,
+        reason=why if is_linked else _NOT_LINKED,
     )
 
 
 def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[LoadStatus, ...]) -> str:
     if len(sweep.loads) == 1:
         return "one load has nothing to be compared with"
-    if not compared.is_noise_known or not compared.is_linked.all():
-        return _NOT_LINKED if compared.is_noise_known else NO_NOISE
+    if not compared.is_noise_known:
+        return NO_NOISE
+    if not compared.is_linked.all():
+        return _NOT_LINKED
+    if sweep.rounds_count < 2:
+        return ONE_ROUND
     names = [status.word for status in possible]
     return f"could be {', '.join(names[:-1])} or {names[-1]}"
 
 
 def _read_points(
-    sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]]
+    sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs, largest: LoadPoint
 ) -> tuple[Estimate, Estimate]:
     """Read knee and peak from the loads that were tried; the ends of their intervals are loads, too."""
     loads = sweep.loads.tolist()
     if len(loads) == 1 or not compared.is_linked.all():
         nothing = sweep.unknown("clients", "only one load was tried" if len(loads) == 1 else _NOT_LINKED)
         return nothing, nothing
-    is_shown = compared.is_noise_known and CLIMBING.issuperset(possible[-1])
+    is_shown = CLIMBING.issuperset(largest.possible)
     why_open = f"TPS {'still grows' if is_shown else 'may still grow'} at the largest load"
-    return find_knee(sweep, compared, why_open=why_open), _read_peak(sweep, compared, possible, why_open)
+    return find_knee(sweep, compared, pairs, why_open=why_open), _read_peak(sweep, compared, pairs, why_open)
 
 
-def _read_peak(
-    sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]], why_open: str
-) -> Estimate:
-    loads = sweep.loads.tolist()
-    seen = list_possible_statuses(sweep, msgspec.structs.replace(compared, half=np.zeros_like(compared.half)))
-    if not any(LoadStatus.PEAK in statuses for statuses in seen):
+def _read_peak(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs, why_open: str) -> Estimate:
+    """Read the load with the most TPS. Each end has half of the error rate: beyond it, each load is shown to be exceeded.
+
+    The largest load is the upper end only if TPS is shown to climb to it by delta at most.
+    """
+    loads, last, best = sweep.loads.tolist(), pairs.last, compared.best
+    delta = -math.log1p(-sweep.delta_ratio)
+    if best == last and compared.log_ratio[last, last - 1] > delta:
         return sweep.unknown("clients", why_open)
-    peak = loads[compared.best]
-    if not compared.is_noise_known:
-        return sweep.estimate(peak, None, None, "clients", NO_NOISE)
-    best = [loads[i] for i in compared.candidates]
-    is_open = best[-1] == loads[-1] and possible[-1] != (LoadStatus.PEAK,)
-    return sweep.estimate(peak, best[0], None if is_open else best[-1], "clients", why_open if is_open else None)
+    if not compared.is_noise_known or sweep.rounds_count < 2:
+        why = ONE_ROUND if compared.is_noise_known else NO_NOISE
+        return sweep.estimate(loads[best], None, None, "clients", why)
+    alpha = (1.0 - sweep.confidence) / 2.0
+    low = min(pairs.count_exceeded(0.0, alpha), best)
+    high = max(last - pairs.count_exceeded_from_last(0.0, alpha), best)
+    is_open = high == last and pairs.find_most(last - 1, last, alpha) > delta
+    return sweep.estimate(
+        loads[best], loads[low], None if is_open else loads[high], "clients", why_open if is_open else None
+    )

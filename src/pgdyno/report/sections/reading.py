@@ -37,7 +37,7 @@ The tables under “Trials” show whether anything went wrong; the verdicts do 
 _SWEEPING = """\
 Each number of clients has its TPS, with an interval [low – high], and a status. The status comes from comparisons within rounds, \
 in which all loads run under the same conditions.
-A load gets a status once its interval allows no other. Undecided: several are still possible; it never means that there is no \
+A load gets a status once tests allow no other. Undecided: several are still possible; it never means that there is no \
 difference.
 The tables under “Trials” show whether anything went wrong; the statuses do not use them.
 """.splitlines()

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from pgdyno.analyse.sweep.knee import KNEE_RATIO
-from pgdyno.analyse.sweep.scaling import CLIMBING, ClientSweep, LoadPoint
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
+from pgdyno.analyse.sweep.statuses import CLIMBING
 from pgdyno.plan.experiment import Experiment, list_crossed_levels
 from pgdyno.report.format import count_things, format_clients, format_estimate, format_more_time
 from pgdyno.report.lists import join_names

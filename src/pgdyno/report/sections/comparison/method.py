@@ -21,7 +21,7 @@ from pgdyno.units import count_things
 
 # Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
 _SIMULATED_STATUSES = (
-    "In simulations with a permitted rate of 5 in 100, with up to eight looks and loads very close to every limit, 15 of 1,200"
+    "In simulations with a permitted rate of 5 in 100, with up to eight looks and loads very close to every limit, 10 of 900"
     " sweeps had a wrong status."
 )
 
@@ -82,7 +82,7 @@ def describe_error_rate(experiment: Experiment) -> str:
     if is_client_sweep(experiment):
         return (
             f"Error rate: of 100 such sweeps at most {most} would give a wrong status, if the data were evaluated"
-            " once. This sweep evaluated them after every round, which the intervals do not account for."
+            " once. This sweep evaluated them after every round, which the tests do not account for."
             f" {_SIMULATED_STATUSES}"
         )
     within = format_within(experiment.detect_ratio)
@@ -201,8 +201,8 @@ def _describe_extra(report: ReportInput) -> tuple[str, ...]:
 def _describe_loads(experiment: Experiment) -> str:
     budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
     return (
-        "Each number of clients is compared with the best one, after differences between rounds are removed. It gets"
-        " its status as soon as its interval allows only one. It is measured no further once its TPS is also known within"
+        "Numbers of clients are compared with each other by their differences inside rounds, with the spread of each pair. One gets"
+        " its status as soon as tests allow only one. It is measured no further once its TPS is also known within"
         f" {format_within(PRECISE_RATIO)} after {LEAST_ROUNDS} rounds, or after {ENOUGH_ROUNDS} rounds. The best one goes on, because the others are compared"
         f" with it. The study ends when no number needs more trials{budget}."
     )

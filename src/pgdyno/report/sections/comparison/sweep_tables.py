@@ -53,10 +53,9 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
             *columns(*titles, numbers_from=0),
         ),
         rows=tuple(rows),
-        remark="The status rests on comparisons within rounds, the columns “of one client alone” and “TPS against"
-        " the best”, whose intervals hold for all rows together. The intervals of TPS and TPS per client hold for"
-        " each row"
-        " alone and hold its own noise and what rounds differ by, as do those of latencies.",
+        remark="The status rests on comparisons within rounds, as do the columns “of one client alone” and “TPS against the best”,"
+        " where the best is the row with the most TPS in the trials. All statuses hold together; each interval holds for its row"
+        " alone. Those of TPS, TPS per client and latencies hold the row's own noise and what rounds differ by.",
     )
 
 
