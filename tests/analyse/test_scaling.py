@@ -434,6 +434,23 @@ def test_one_round_decides_nothing() -> None:
     assert list_open_clients(sweep.points) == tuple(R8G)
 
 
+@pytest.mark.parametrize("stalled", [1.0, 1e-6])
+def test_rounds_that_differ_too_much_for_an_interval_leave_it_out(stalled: float) -> None:
+    tps = {1: (300.0, 420.0 * stalled), 2: (700.0, 500.0)}
+    trials = [
+        ClientTrial(clients=clients, round_index=index, tps=each)
+        for clients, of_rounds in tps.items()
+        for index, each in enumerate(of_rounds)
+        for _ in range(3 - clients)
+    ]
+    sweep = analyse_client_sweep(trials, delta_ratio=DELTA, confidence=0.9999)
+    for estimate in (sweep.points[0].tps, sweep.points[0].to_best, sweep.points[1].efficiency):
+        assert estimate.value is not None
+        assert (estimate.low, estimate.high) == (None, None)
+        assert estimate.reason == "the trials differ too much for an interval"
+    assert list_open_clients(sweep.points) == (1, 2)
+
+
 def test_two_trials_of_one_load_that_agree_by_chance_decide_nothing() -> None:
     trials = simulate(R8G, rounds=1, sd=0.05)
     sweep = analyse([*trials, trials[0]])

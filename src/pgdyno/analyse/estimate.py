@@ -20,6 +20,8 @@ import msgspec
 CONFIDENCE = 0.95
 USEFUL_FACTOR = 3.0
 """An interval whose upper end is more than this factor above its lower end is too wide to be useful."""
+# The logarithms of the largest and the smallest number of full precision are 709 and -708.
+_LARGEST_LOG = 700.0
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +139,7 @@ def estimate_geometric_mean(
     least_sd = resolution_ratio / math.sqrt(12)
     logs = _logarithms(values)
     of_logs = _estimate_with_t(logs, unit=unit, confidence=confidence, noise=noise, least_sd=least_sd)
-    return map_estimate(of_logs, math.exp)
+    return exponentiate(of_logs)
 
 
 def estimate_geometric_means(
@@ -161,8 +163,7 @@ def estimate_geometric_means(
     logs = [_logarithms(values) for values in groups]
     noise = pool_noise(logs)
     return tuple(
-        map_estimate(_estimate_with_t(values, unit=unit, confidence=confidence, noise=noise), math.exp)
-        for values in logs
+        exponentiate(_estimate_with_t(values, unit=unit, confidence=confidence, noise=noise)) for values in logs
     )
 
 
@@ -270,6 +271,17 @@ def scale_estimate(estimate: Estimate, factor: float, *, unit: str | None = None
 def keep_above_0(estimate: Estimate) -> Estimate:
     """Return the estimate of what is never below 0, with an interval that is not, either."""
     return estimate if estimate.low is None else msgspec.structs.replace(estimate, low=max(0.0, estimate.low))
+
+
+def exponentiate(estimate: Estimate) -> Estimate:
+    """Return an estimate of a quantity from that of its natural logarithm; without an interval where no number can hold an end.
+
+    Two values that differ a little, or of which one is of a trial that stalled, give such ends at a high confidence.
+    """
+    if estimate.low is not None and estimate.high is not None and max(-estimate.low, estimate.high) > _LARGEST_LOG:
+        why = "the trials differ too much for an interval"
+        estimate = msgspec.structs.replace(estimate, low=None, high=None, reason=why)
+    return map_estimate(estimate, math.exp)
 
 
 def map_estimate(estimate: Estimate, rising: Callable[[float], float], *, unit: str | None = None) -> Estimate:

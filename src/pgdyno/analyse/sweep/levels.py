@@ -7,7 +7,7 @@ import math
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.estimate import Estimate, estimate_geometric_means, t_quantile
+from pgdyno.analyse.estimate import Estimate, estimate_geometric_means, exponentiate, t_quantile
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
 
 _ONE_ROUND = "one round has this load: its spread is not known"
@@ -38,5 +38,6 @@ def _widen(level: Estimate, of_rounds: Floats, confidence: float) -> Estimate:
     if rounds < 2:
         return msgspec.structs.replace(level, low=None, high=None, reason=_ONE_ROUND)
     quantile = t_quantile(rounds - 1, (1 + confidence) / 2)
-    middle, ratio = math.exp(of_rounds.mean()), math.exp(quantile * of_rounds.std(ddof=1) / math.sqrt(rounds))
-    return msgspec.structs.replace(level, value=middle, low=middle / ratio, high=middle * ratio, reason=None)
+    middle, half = float(of_rounds.mean()), float(quantile * of_rounds.std(ddof=1) / math.sqrt(rounds))
+    of_log = msgspec.structs.replace(level, value=middle, low=middle - half, high=middle + half, reason=None)
+    return exponentiate(of_log)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.estimate import CONFIDENCE, Estimate, map_estimate
+from pgdyno.analyse.estimate import CONFIDENCE, Estimate, exponentiate, map_estimate
 from pgdyno.analyse.sweep.client_trials import (
     NO_NOISE,
     ONE_ROUND,
@@ -172,14 +172,16 @@ def _estimate_ratio(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPair
     is_linked = bool(compared.is_linked[i, other])
     value = float(pairs.means[other, i] if is_known else compared.log_ratio[i, other])
     why = None if is_known else ONE_ROUND if compared.is_noise_known else NO_NOISE
-    return Estimate(
-        value=math.exp(value) if is_linked else None,
-        low=math.exp(low) if is_known else None,
-        high=math.exp(high) if is_known else None,
-        n=int((sweep.of_load == i).sum()),
-        unit="ratio",
-        confidence=sweep.confidence,
-        reason=why if is_linked else _NOT_LINKED,
+    return exponentiate(
+        Estimate(
+            value=value if is_linked else None,
+            low=low if is_known else None,
+            high=high if is_known else None,
+            n=int((sweep.of_load == i).sum()),
+            unit="ratio",
+            confidence=sweep.confidence,
+            reason=why if is_linked else _NOT_LINKED,
+        )
     )
 
 
