@@ -41,12 +41,12 @@ class LoadPairs(msgspec.Struct, frozen=True, kw_only=True):
         """Return the upper end, likewise."""
         return float(self.means[load, other]) + self._find_half(load, other, alpha)
 
-    def is_exceeded(self, load: int, by: Sequence[int], limit: float, alpha: float) -> bool:
+    def is_exceeded(self, load: int, by: Sequence[int], limit: float, alpha: float, *, least_shares: int = 1) -> bool:
         """Return whether one of the loads in `by` is shown to exceed `load` by more than a limit.
 
-        They share the error rate (Bonferroni). Of none this is shown.
+        They share the error rate (Bonferroni), of which each has at most one of `least_shares`. Of none this is shown.
         """
-        return any(self.find_least(load, other, alpha / len(by)) > limit for other in by)
+        return any(self.find_least(load, other, alpha / max(len(by), least_shares)) > limit for other in by)
 
     def is_near_best(self, load: int, limit: float, alpha: float) -> bool:
         """Return whether no other load exceeds `load` by more than a limit: all must be shown not to, each at the full error rate.
@@ -57,19 +57,22 @@ class LoadPairs(msgspec.Struct, frozen=True, kw_only=True):
         others = (other for other in range(self.last + 1) if other != load)
         return all(self.find_most(load, other, alpha) <= limit for other in others)
 
-    def count_exceeded(self, limit: float, alpha: float) -> int:
+    def count_exceeded(self, limit: float, alpha: float, *, least_shares: int = 1) -> int:
         """Count the loads from the smallest up of which each is shown to be exceeded by a larger one by more than a limit.
 
         The tests have a fixed order, and each is made only if the one before it succeeded: none divides the error rate.
         """
         loads = range(self.last)
-        is_shown = (self.is_exceeded(load, range(load + 1, self.last + 1), limit, alpha) for load in loads)
+        is_shown = (
+            self.is_exceeded(load, range(load + 1, self.last + 1), limit, alpha, least_shares=least_shares)
+            for load in loads
+        )
         return next((load for load, shown in zip(loads, is_shown, strict=True) if not shown), self.last)
 
-    def count_exceeded_from_last(self, limit: float, alpha: float) -> int:
+    def count_exceeded_from_last(self, limit: float, alpha: float, *, least_shares: int = 1) -> int:
         """Count the loads from the largest down of which each is shown to be exceeded by a smaller one, likewise."""
         turned = LoadPairs(means=self.means[::-1, ::-1], errors=self.errors[::-1, ::-1], rounds=self.rounds[::-1, ::-1])
-        return turned.count_exceeded(limit, alpha)
+        return turned.count_exceeded(limit, alpha, least_shares=least_shares)
 
     def _find_half(self, load: int, other: int, alpha: float) -> float:
         error = float(self.errors[load, other])

@@ -42,6 +42,9 @@ COLLAPSE_RATIO = 0.9
 # that several loads share seldom use all of their rate: with these shares of the rate, all walks together keep the whole. That a load is near
 # the best, linear or no collapse rests on a single pair most of the time, and uses all of its rate.
 _EXCEEDED, _NEAR = 1 / 3, 1 / 10
+# A test that rests on a single pair uses all of its rate at each look: where only two loads are left to compare, 5 of 100 sweeps had a wrong status
+# after looks at 5 to 12 rounds, and 8 after 30. With half of the rate 3 and 5 do.
+_LEAST_SHARES = 2
 
 
 class LoadStatus(enum.Enum):
@@ -125,8 +128,8 @@ def _walk(sweep: SweepTrials, pairs: LoadPairs, best: int) -> _Walks:
     delta = -math.log1p(-sweep.delta_ratio)
     collapse = -math.log(COLLAPSE_RATIO)
     count, largest = pairs.last + 1, pairs.last
-    first = pairs.count_exceeded(delta, alpha)
-    last = largest - pairs.count_exceeded_from_last(delta, alpha)
+    first = pairs.count_exceeded(delta, alpha, least_shares=_LEAST_SHARES)
+    last = largest - pairs.count_exceeded_from_last(delta, alpha, least_shares=_LEAST_SHARES)
 
     def is_peak(load: int) -> bool:
         is_flat = load < largest or pairs.find_most(load - 1, load, near) <= delta
@@ -138,7 +141,9 @@ def _walk(sweep: SweepTrials, pairs: LoadPairs, best: int) -> _Walks:
         first=first,
         last=last,
         linear=_count_linear(sweep, pairs, near),
-        collapsed=count - pairs.count_exceeded_from_last(collapse, alpha) if delta < collapse else 0,
+        collapsed=count - pairs.count_exceeded_from_last(collapse, alpha, least_shares=_LEAST_SHARES)
+        if delta < collapse
+        else 0,
         mild=mild if delta < collapse else 0,
         peaks=frozenset(
             load
