@@ -63,6 +63,16 @@ WRONG = [
         "`pgdyno sweep server=15,18`",
     ),
     (
+        "bench --dsn host=db1 --endpoint replicas=host=db2 --endpoint replicas=host=db3",
+        "--endpoint replicas=… --endpoint replicas=…: --endpoint takes one value",
+        "one connection string lists all hosts that the load reads from: --endpoint replicas='host=db2,db3'",
+    ),
+    (
+        "bench --dsn host=db1 --endpoint primary --endpoint replicas=password=kanarienvogel",
+        "--endpoint primary --endpoint replicas=…: --endpoint takes one value",
+        "give it once; `pgdyno compare` takes several, and compares them",
+    ),
+    (
         "bench --dsn host=db1 --allow writes=a --allow writes=b",
         "--allow writes comes twice",
         "give it once",

@@ -24,6 +24,7 @@ _NOT_OF_TYPE = {"int_parsing": "not a whole number", "float_parsing": "not a num
 # Commands that measure.
 _MEASURING = ("bench", "compare", "sweep")
 _OF_PAIRS = ("--sysctl", "--initdb")
+_ENDPOINT, _REPLICAS = "--endpoint", "replicas="
 _BEYOND = {"ge": "below", "gt": "not above", "le": "above", "lt": "not below"}
 
 
@@ -37,7 +38,7 @@ def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collectio
     """
     command = next((word for word in argv if word in commands), None)
     if isinstance(error, RepeatedOptionError):
-        said = " ".join(f"{error.option} {shlex.quote(value)}" for value in error.values)
+        said = " ".join(f"{error.option} {_show_value(error.option, value)}" for value in error.values)
         return SpecError(f"{said}: {error.message}", hint=_say_once(error, command))
     helped = f"`pgdyno {command} --help`" if command else "`pgdyno --help`"
     fact, near = _describe(error)
@@ -48,11 +49,21 @@ def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collectio
     return SpecError(fact, hint=f"{did_you_mean(similar)} {hint}" if similar else hint)
 
 
+def _show_value(option: str, value: str) -> str:
+    name, equals, _ = value.partition("=")
+    # The rest is a connection string, which may hold a password.
+    return f"{name}=…" if option == _ENDPOINT and equals else shlex.quote(value)
+
+
 def _say_once(error: RepeatedOptionError, command: str | None) -> str:
     """Say how several values of an option are measured, if they can be."""
     name, values = error.option.strip("-").replace("-", "_"), dict.fromkeys(error.values)
     if error.option in _OF_PAIRS:
         return f"give all in quotes: {error.option} {shlex.quote(' '.join(values))}"
+    if error.option == _ENDPOINT and any("=" in value for value in values):
+        if all(value.startswith(_REPLICAS) for value in values):
+            return "one connection string lists all hosts that the load reads from: --endpoint replicas='host=db2,db3'"
+        return "give it once; `pgdyno compare` takes several, and compares them"
     axes = [axis for axis in error.given.get("axes") or () if axis.partition("=")[0] not in {name, ""}]
     if command not in _MEASURING or name not in VARIED or any("<" in axis for axis in axes):
         return "give it once"
