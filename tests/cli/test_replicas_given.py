@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -76,6 +77,10 @@ def test_clients_are_divided_among_replicas_which_have_what_the_primary_loaded(
 
 def check_division(primary: Cluster, standbys: tuple[Cluster, ...], bench: Bench) -> None:
     primary.sql("GRANT pg_monitor TO bench")
+    standbys[0].sql("ALTER SYSTEM SET jit = off")
+    standbys[0].sql("ALTER SYSTEM SET work_mem = '8MB'")
+    standbys[0].sql("SELECT pg_reload_conf()")
+    assert wait_until(lambda: standbys[0].sql("SHOW work_mem") == "8MB")
     done = run(bench, "bench", "--dsn", dsn(primary), "--endpoint", replicas(*standbys), *SHORT, "--json")
     primary.sql("REVOKE pg_monitor FROM bench")
     store = read_record(bench, done)
@@ -100,6 +105,14 @@ def check_division(primary: Cluster, standbys: tuple[Cluster, ...], bench: Bench
     page = (store.path / "report.md").read_text().replace("\\", "")
     assert f"replica1 ({standbys[0].root}, port {PORT}) and replica2" in page
     assert "among which the clients are divided evenly" in page
+    # Beside what each standby has for itself, such as its connection to the primary.
+    differs = f"replica1 ({standbys[0].root}, port {PORT}): It differs from the primary: jit off, not on; work_mem 8MB, not 4MB. "
+    assert differs in done.stderr
+    assert f"replica2 ({standbys[1].root}, port {PORT}): It differs" not in done.stderr
+    assert re.findall(r"^\| (jit|work_mem)\s*\| (\w+)\s*\| (\w+)\s*\| ([\w ]+?)\s*\|", page, re.MULTILINE) == [
+        ("jit", "on", "off", "the same"),
+        ("work_mem", "4MB", "8MB", "the same"),
+    ]
     # The loaded database is kept, and the copy of it is gone from all of them.
     assert primary.sql(OWN) == ""
     assert wait_until(lambda: not any(one.sql(OWN) for one in standbys))

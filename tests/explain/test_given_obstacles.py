@@ -7,6 +7,7 @@ import pytest
 
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obstacles
+from pgdyno.explain.preflight.replicas import find_replica_obstacles
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.record.machine.preflight import Activity, BusyProcess
 from tests.given import SERVER
@@ -102,3 +103,19 @@ def test_clients_of_a_pooler_in_transaction_mode_share_the_connections() -> None
     assert [one.rule for one in find_given_obstacles(few, clients=8, has_password=False)] == ["connections"]
     pooled = msgspec.structs.replace(few, pooler="PgBouncer", has_pooled_transactions=True)
     assert [one.rule for one in find_given_obstacles(pooled, clients=8, has_password=False)] == ["pooler"]
+
+
+def test_a_replica_that_differs_in_much_names_what_matters_most() -> None:
+    settings = {
+        f"enable_{name}": "off" for name in ("bitmapscan", "hashagg", "hashjoin", "material", "memoize", "sort")
+    }
+    primary = msgspec.structs.replace(SERVER, settings={})
+    replica = msgspec.structs.replace(
+        SERVER, is_in_recovery=True, settings={**settings, "shared_buffers": "131072", "ssl_key_file": "/etc/own.key"}
+    )
+    (found,) = find_replica_obstacles(replica, primary, name="replica1", clients=1)
+    assert (found.rule, found.severity) == ("replica-differs", Severity.WARNING)
+    differs = "replica1 (db1.example:5432): It differs from the primary: shared_buffers 1GB, not 128MB; enable_bitmapscan off, not on;"
+    assert found.claim.startswith(differs)
+    assert found.claim.endswith("; and 1 more.")
+    assert find_replica_obstacles(replica, replica, name="replica1", clients=1, asked=()) == ()

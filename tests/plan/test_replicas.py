@@ -15,7 +15,7 @@ from pgdyno.plan.experiment import count_rounds_for
 from pgdyno.plan.minutes import describe_missing_pairs
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Machine, Plan, plan_study
-from pgdyno.plan.variants import most_connections, most_on_each_replica
+from pgdyno.plan.variants import most_connections, most_on_each_replica, name_asked_settings
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
@@ -217,3 +217,10 @@ def test_parts_that_make_no_load_are_refused_by_their_key() -> None:
         with pytest.raises(SpecError) as caught:
             split(*parts)
         assert words in caught.value.fact, words
+
+
+def test_settings_that_all_loads_ask_for() -> None:
+    given = {"kind": "given", "dsn": "host=db1", "replicas": ["host=db2"], "settings": {"work_mem": "4MB"}}
+    assert name_asked_settings(make(server=given)) == {"work_mem"}
+    variants = [{"name": "a", "settings": {"JIT": "on"}}, {"name": "b", "settings": {"jit": "off", "geqo": "off"}}]
+    assert name_asked_settings(make(server=given, variant=variants)) == {"work_mem", "jit"}

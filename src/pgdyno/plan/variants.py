@@ -206,6 +206,13 @@ def most_on_each_replica(study: Study) -> int:
     return -(-_count_most(study, lambda endpoint: endpoint == REPLICAS) // max(1, len(study.server.readers)))
 
 
+def name_asked_settings(study: Study) -> frozenset[str]:
+    """Return the settings, in lower case, that the sessions of each load of a study ask for."""
+    specs = [spec for spec, _ in list_specs(study)] if study.is_comparison else [VariantSpec()]
+    each = [{name.lower() for name in (*study.server.settings, *spec.settings)} for spec in specs]
+    return frozenset(set.intersection(*each))
+
+
 def _count_most(study: Study, counts: Callable[[str | None], bool]) -> int:
     """Count the clients that a study has at once, of the endpoints that count; None is a load's default."""
 

@@ -14,6 +14,7 @@ from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO
 from pgdyno.facts.gucs import find_guc, show_mode
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import INITDB_KEYS, show_choices, show_usual
 from pgdyno.spec.table import NOT_RECORDED, SettingValue
@@ -83,7 +84,7 @@ def software(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare CPUs, memory, disk and settings."""
-    yield from _way_to_server(first, other)
+    yield from compare_ways(first.record.given, other.record.given)
     hosts = [side.record.host for side in (first, other)]
     facts = [_list_facts(side.record) for side in (first, other)]
     is_seen = all(host is not None for host in hosts)
@@ -105,9 +106,9 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
             yield free(name, one, two)
 
 
-def _way_to_server(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Compare how far pgbench was from the server."""
-    given = [side.record.given for side in (first, other)]
+def compare_ways(first: GivenServer | None, other: GivenServer | None) -> Iterator[RecordDifference]:
+    """Compare how far pgbench was from two servers; None: one of pgdyno's own."""
+    given = (first, other)
     one, two = trips = [None if server is None or server.is_local else server.round_trip for server in given]
     if one is None and two is None:
         return
@@ -144,15 +145,17 @@ def _describe_setting(side: Side, name: str) -> str:
     if fact is not None and fact.value == NOT_RECORDED and name in (asked := _requested_settings(side)):
         # What a study asks for is in its record all the same.
         return str(asked[name])
-    if fact is None:
-        guc = find_guc(name, side.version_major)
-        value, unit = (None, None) if guc is None else (guc.boot, guc.unit)
-    else:
-        value, unit = fact.value, fact.unit
-    if value is None:
-        return "not known"
-    # Rounded, two values may look alike.
-    return show_mode(name, show_in_unit(value, unit))
+    return (
+        show_built_in(name, side.version_major)
+        if fact is None
+        else show_mode(name, show_in_unit(fact.value, fact.unit))
+    )
+
+
+def show_built_in(name: str, major: int) -> str:
+    """Show the built-in value of a setting exactly: rounded, two values may look alike."""
+    guc = find_guc(name, major)
+    return "not known" if guc is None or guc.boot is None else show_mode(name, show_in_unit(guc.boot, guc.unit))
 
 
 def _requested_settings(side: Side) -> dict[str, SettingValue]:

@@ -11,7 +11,7 @@ from pgdyno.conduct.given.refusal import tell_or_refuse
 from pgdyno.conduct.load.hosts import ReadyLoad, predict_ways_s, reach_from_each
 from pgdyno.conduct.ui import Ui
 from pgdyno.explain.preflight.replicas import find_replica_obstacles
-from pgdyno.plan.variants import most_on_each_replica
+from pgdyno.plan.variants import most_on_each_replica, name_asked_settings
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.run.given.replicas import Replicas, open_replicas
 from pgdyno.run.postgres.address import Address
@@ -43,11 +43,11 @@ def reach_replicas(
         yield Replicas()
         return
     ui.begin_step("check the replicas", predicted_s=_EACH_S * len(study.server.replicas))
-    clients = most_on_each_replica(study)
+    clients, asked = most_on_each_replica(study), name_asked_settings(study)
     with open_replicas(study.server.replicas, address) as replicas:
         replicas.check_distinct()
         for one in replicas:
-            found = find_replica_obstacles(one.seen, primary, name=one.name, clients=clients)
+            found = find_replica_obstacles(one.seen, primary, name=one.name, clients=clients, asked=asked)
             tell_or_refuse(found, is_busy_allowed=is_busy_allowed, ui=ui)
         replicas.await_replay(address, address.dbname, on_activity=ui.show_activity)
         ui.end_step("; ".join(f"{one.name}: PostgreSQL {one.seen.version} at {one.seen.address}" for one in replicas))

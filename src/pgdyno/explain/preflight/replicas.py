@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
+from pgdyno.analyse.replicas import compare_with_primary
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.given import RULES_OF_READING
 from pgdyno.record.machine.given_server import GivenServer
 
 _NAME_ANOTHER = "Name a standby of the server of --dsn with --endpoint replicas=CONNINFO."
+# The report has a table of all.
+_MOST_DIFFERENCES = 6
 
 
 def find_replica_obstacles(
-    replica: GivenServer, primary: GivenServer, *, name: str, clients: int
+    replica: GivenServer, primary: GivenServer, *, name: str, clients: int, asked: Collection[str] = ()
 ) -> tuple[Finding, ...]:
     """Find what stands between a replica of a given server and a fair measurement of reading there, worst first.
 
@@ -23,10 +26,28 @@ def find_replica_obstacles(
         primary: The given server.
         name: What the replica is called.
         clients: Of the load that is meant, those that connect to this replica.
+        asked: Settings, in lower case, that all sessions of the load ask for.
     """
     found = [*_find_strangers(replica, primary), *(one for rule in RULES_OF_READING for one in rule(replica, clients))]
+    found += _find_differences(replica, primary, asked)
     named = [msgspec.structs.replace(one, claim=f"{name} ({replica.address}): {one.claim}") for one in found]
     return tuple(sorted(named, key=lambda finding: finding.severity.rank))
+
+
+def _find_differences(replica: GivenServer, primary: GivenServer, asked: Collection[str]) -> Iterator[Finding]:
+    differences = compare_with_primary(replica, primary, asked=asked)
+    if not differences:
+        return
+    told = [f"{one.subject} {one.other}, not {one.first}" for one in differences[:_MOST_DIFFERENCES]]
+    more = len(differences) - len(told)
+    yield Finding(
+        rule="replica-differs",
+        severity=Severity.WARNING,
+        claim=f"It differs from the primary: {'; '.join([*told, *([f'and {more} more'] if more else [])])}.",
+        evidence="by version(), pg_settings and the round trip of one connection to each; CPUs, memory and disks are not seen",
+        why="What is read faster or slower here may be due to that, and not to reading from a replica.",
+        advice="Set both alike, unless this is what is to be measured.",
+    )
 
 
 def _find_strangers(replica: GivenServer, primary: GivenServer) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.shared_memory import HUGE_PAGES
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
-from pgdyno.plan.variants import most_connections, most_on_each_replica
+from pgdyno.plan.variants import most_connections, most_on_each_replica, name_asked_settings
 from pgdyno.record.machine.disk_facts import UNKNOWN_DISK
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import LOST_COUNTERS, StudyRecord
@@ -72,9 +72,9 @@ def _find_of_given(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
             named_replicas=len(record.replicas),
         )
     ]
-    on_each = most_on_each_replica(record.study)
+    on_each, asked = most_on_each_replica(record.study), name_asked_settings(record.study)
     for name, replica in zip(record.study.server.readers, record.replicas, strict=False):
-        found += find_replica_obstacles(replica, record.given, name=name, clients=on_each)
+        found += find_replica_obstacles(replica, record.given, name=name, clients=on_each, asked=asked)
     networks = [workload.network for workload in analysis.workloads if workload.network is not None]
     # What was measured beside the load says more.
     is_measured = any(network.ratio.value is not None for network in networks)

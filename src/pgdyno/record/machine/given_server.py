@@ -93,6 +93,11 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """The platform and compiler that its version() names; None if it was not asked."""
 
     @property
+    settings: dict[str, str] | None = None
+    """`pg_settings.setting` of what is not built in, by name, as a session of this role has it; `NOT_RECORDED` for a secret.
+
+    None if they were not read, and in older records.
+    """
     def connections_for_clients(self) -> int | None:
         """How many more clients may connect; None if that could not be read, or if they share the server connections of a pooler."""
         return None if self.has_pooled_transactions else self.free_connections

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pgdyno.analyse.estimate import mean_of_known
+from pgdyno.analyse.replicas import compare_with_primary
 from pgdyno.analyse.standbys import ClientWaits, Spread, Stage, StandbyFigures, StandbyLag, join_lags, join_waits
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import PartFigures, WorkloadAnalysis
 from pgdyno.plan.standbys import with_synchronous_names
-from pgdyno.plan.variants import list_specs
+from pgdyno.plan.variants import list_specs, name_asked_settings
 from pgdyno.record.types import why_missing
 from pgdyno.report.document import Block, Prose, Section
 from pgdyno.report.format import format_bytes, format_number, format_percent, format_seconds
@@ -33,8 +34,8 @@ _WAITS_REMARK = (
 )
 _ON_ONE_MACHINE = "All servers share this machine's CPUs: CPU time spent on reading is not available to the primary."
 _ELSEWHERE = (
-    "Their machines are not seen: a replica may differ from the primary in its machine, its network and its settings, and those in this"
-    " report are the primary's. Each trial began when they had replayed what the primary had written."
+    "Their machines are not seen: a replica may differ from the primary in its CPUs, memory, disks and network. Settings in this report"
+    " are the primary's. Each trial began when they had replayed what the primary had written."
 )
 _LAGS = "pg_stat_replication"
 _WAITS = (Resource.STANDBY, Resource.WAL_FLUSH, Resource.LOCK, Resource.CPU, Resource.CLIENT)
@@ -56,6 +57,7 @@ def build_standbys(report: ReportInput) -> Iterator[Section]:
         blocks += _make_tables(name if len(by_load) > 1 else "", figures)
     if not any(figures.lags for seen in by_load.values() for figures in seen):
         blocks.append(Prose(words=f"How far they lagged was not sampled{_say_why(report)}.", level=Level.HEADLINE))
+    blocks += _list_differences(report)
     blocks += [given_table(one, name) for name, one in zip(server.readers, report.record.replicas, strict=False)]
     yield Section(
         title="Standbys" if count else "Replicas",
@@ -91,6 +93,35 @@ def _describe(report: ReportInput, count: int) -> str:
         f" CPUs{cpus} and its disk, whether or not commits wait. On {'a machine' if is_one else 'machines'} of"
         f" {'its' if is_one else 'their'} own, the server has these for itself, and each commit that waits also takes a round trip over"
         f" the network.{_say_filled(report)}"
+    )
+
+
+def _list_differences(report: ReportInput) -> Iterator[Block]:
+    """Say in what the replicas of a given server differ from it, as far as SQL shows that."""
+    primary, replicas = report.record.given, report.record.replicas
+    # Older records have no settings.
+    if primary is None or not replicas or any(one.settings is None for one in (primary, *replicas)):
+        return
+    asked = name_asked_settings(report.record.study)
+    each = [{one.subject: one for one in compare_with_primary(seen, primary, asked=asked)} for seen in replicas]
+    subjects = {subject: one.first for differences in each for subject, one in differences.items()}
+    if not subjects:
+        words = "In version, build and the settings that reading depends on, SQL shows no difference from the primary."
+        yield Prose(words=words, level=Level.HEADLINE)
+        return
+    yield Table(
+        caption="How replicas differ from the primary",
+        columns=columns("", "Primary", *report.record.study.server.readers),
+        rows=tuple(
+            (
+                text(subject),
+                text(at_primary),
+                *(text(seen[subject].other if subject in seen else "the same") for seen in each),
+            )
+            for subject, at_primary in subjects.items()
+        ),
+        remark="As one connection to each saw it before the first trial, in what reading depends on. Settings of extensions are left out.",
+        level=Level.HEADLINE,
     )
 
 

@@ -101,6 +101,7 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         replica_count = _read(sql.count_replicas, connection)
         system_identifier = _read(sql.read_system_identifier, connection)
         pooler = _find_pooler(connection)
+        settings = _read(sql.read_settings, connection)
         tls = _read(sql.read_tls, connection)
         has_gss = _read(sql.has_gss_encryption, connection)
     return GivenServer(
@@ -129,6 +130,7 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         system=state["system"],
         system_identifier=None if system_identifier is None else str(system_identifier),
         round_trip=_time_round_trips(connection),
+        settings=None if settings is None else {one.name: one.value for one in settings},
         capabilities=(_ask_for_options(dsn), *capabilities),
     )
 
