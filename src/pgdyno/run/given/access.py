@@ -19,6 +19,7 @@ from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.run.given import conninfo
 from pgdyno.run.given.password_command import PasswordCommand
 from pgdyno.run.host.log import LOG
+from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.passfile import format_passfile, name_passfile, open_passfile
 from pgdyno.spec.table import SettingValue
@@ -35,7 +36,7 @@ _NOT_HANDED_ON = {
     "service",
     "servicefile",
 }
-_MAY_FALL_BACK = {None, "", "allow", "prefer"}
+_MAY_FALL_BACK = {"", "allow", "prefer"}
 # Children work in another folder.
 _PATHS = {"sslcert", "sslcrl", "sslcrldir", "sslkey", "sslrootcert"}
 # Its word for the certificates that the machine trusts.
@@ -62,9 +63,7 @@ def open_access(dsn: str) -> Iterator[Address]:
         host, port, user, dbname = info.host or info.hostaddr, info.port, info.user, info.dbname
         if info.hostaddr:
             found["hostaddr"] = info.hostaddr
-        if connection.pgconn.ssl_in_use and found.get("sslmode") in _MAY_FALL_BACK:
-            # Every later connection is encrypted as this one is, or fails.
-            found["sslmode"] = "require"
+        found |= _pin_encryption(connection)
     for name in conninfo.SECRETS & set(found):
         raise SpecError(
             f"{name} cannot be handed to pgbench",
@@ -92,6 +91,22 @@ def open_access(dsn: str) -> Iterator[Address]:
             parameters={**found, "connect_timeout": "10"},
             inherited=inherited,
         )
+
+
+def _pin_encryption(connection: sql.Connection) -> dict[str, str]:
+    """Return the parameters with which every later connection is encrypted as this one is, or fails.
+
+    Left to choose, the libpq of a pgbench may encrypt by GSSAPI where this one, which may lack it, takes TLS, or the other way round.
+    """
+    has_tls, has_gss = connection.pgconn.ssl_in_use, False
+    if not has_tls and conninfo.find_parameter(connection, "gssencmode") != "disable":
+        with timeouts.limit(connection), connection.transaction(force_rollback=True):
+            sql.begin_carefully(connection)
+            has_gss = sql.has_gss_encryption(connection)
+    pinned = {"gssencmode": "require" if has_gss else "disable"}
+    if conninfo.find_parameter(connection, "sslmode") in _MAY_FALL_BACK:
+        pinned["sslmode"] = "require" if has_tls else "disable"
+    return pinned
 
 
 @contextlib.contextmanager

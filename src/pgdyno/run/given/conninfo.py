@@ -168,6 +168,12 @@ def connect(dsn: str, *, options: str = "") -> Connection:
     return connection
 
 
+def find_parameter(connection: Connection, name: str) -> str:
+    """Return a parameter of an open connection, also one that libpq chose by itself; empty if it has none."""
+    values = (one.val for one in connection.pgconn.info if one.keyword.decode() == name)
+    return (next(values, None) or b"").decode()
+
+
 def _read(dsn: str, *, of: str = "--dsn") -> dict[str, Any]:
     try:
         keywords = conninfo_to_dict(dsn)

@@ -115,9 +115,9 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         is_in_recovery=state["is_in_recovery"],
         is_read_only=state["is_read_only"],
         is_encrypted=connection.pgconn.ssl_in_use,
-        sslmode=_find_sslmode(connection),
+        sslmode=conninfo.find_parameter(connection, "sslmode"),
         tls=tls if pooler is None else None,
-        has_gss_encryption=pooler is None and bool(has_gss),
+        has_gss_encryption=bool(has_gss),
         is_local=info.host.startswith(("/", "@")) or info.hostaddr.startswith("127.") or info.hostaddr == "::1",
         service=service.name if service else None,
         settings_way=service.settings if service else "",
@@ -133,10 +133,6 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         settings=None if settings is None else {one.name: one.value for one in settings},
         capabilities=(_ask_for_options(dsn), *capabilities),
     )
-
-
-def _find_sslmode(connection: sql.Connection) -> str:
-    return next(one.val.decode() for one in connection.pgconn.info if one.keyword == b"sslmode" and one.val)
 
 
 def watch_server(dsn: str) -> GivenServer:

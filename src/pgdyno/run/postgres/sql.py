@@ -207,8 +207,8 @@ SELECT current_setting('server_version') AS version, version() AS system, curren
 # pg_use_reserved_connections may open a few more, which are not for a load.
 # Of this very connection. Behind a pooler it is the pooler's own to the server.
 TLS = "SELECT version || ', ' || cipher AS tls FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()"
-GSS_ENCRYPTION = """
-SELECT coalesce(bool_or(encrypted), false)::int AS count FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()"""
+# By the process id that libpq was told: a pooler, which tells another one, has no such connection to clients.
+GSS_ENCRYPTION = "SELECT count(*)::int AS count FROM pg_catalog.pg_stat_gssapi WHERE pid = %s AND encrypted"
 FREE_CONNECTIONS = """
 SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbackends)
                            - CASE WHEN rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int
@@ -638,7 +638,7 @@ def read_tls(connection: Connection) -> str | None:
 
 def has_gss_encryption(connection: Connection) -> bool:
     """Return whether a connection is encrypted by GSSAPI, which takes the place of TLS."""
-    return bool(_one(connection, GSS_ENCRYPTION)["count"])
+    return bool(_one(connection, GSS_ENCRYPTION, (connection.info.backend_pid,))["count"])
 
 
 def count_free_connections(connection: Connection) -> int:
