@@ -38,8 +38,7 @@ _OF_DATABASES = re.compile(
     rf"|SET LOCAL ROLE NONE; ALTER ROLE SESSION_USER IN DATABASE {_OWN_NAME} SET search_path = public"
     # Sessions of its own role in a database of its own, which a pooler keeps; the log's next lines name the database.
     r"|SELECT pg_catalog\.pg_terminate_backend\(a\.pid\) FROM .* WHERE d\.datname = \$1 AND a\.usesysid = d\.datdba"
-    # The function is of the session's own temporary schema, and rolled back.
-    r"|CREATE FUNCTION pg_temp\.pgdyno_prewarm\(.*",
+    r"|LOAD '\$libdir/pg_prewarm'",
     re.DOTALL,
 )
 RECORDS = Path(__file__).parent / "data" / "records"

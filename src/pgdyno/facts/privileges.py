@@ -1,6 +1,6 @@
 """Read `privileges.toml`: what a role may see and do in a server that pgdyno did not start, and what would give it more.
 
-Nothing is inferred from a version, a role or a service: each probe asks the server itself. The probes of counters are
+Nothing is inferred from a version, a role or a service: each probe asks the server itself, and makes nothing there. The probes of counters are
 made from `views.toml`, so that what is probed is what samplers read.
 """
 
