@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError, PgdynoError
+from pgdyno.errors import HostError, PgdynoError, describe_failure
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.link.boot import SILENCE_S
@@ -123,7 +123,7 @@ class FarSampler:
         try:
             self._program = FarProgram(link, Path(os_sampler.__file__), arguments, output=path, clock=clock)
         except (PgdynoError, OSError) as exc:
-            self.failure = exc.reason if isinstance(exc, PgdynoError) else str(exc)
+            self.failure = describe_failure(exc)
 
     @property
     def is_alive(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import PgdynoError
+from pgdyno.errors import PgdynoError, describe_failure
 from pgdyno.record.samples.files import (
     MISSED_AFTER_INTERVALS,
     Missed,
@@ -52,8 +52,7 @@ def find_gaps(
     try:
         samples = read(child.path)
     except (PgdynoError, OSError) as exc:
-        what = exc.reason if isinstance(exc, PgdynoError) else str(exc)
-        reason = child.failure or what
+        reason = child.failure or describe_failure(exc)
         return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
     gaps = _list_late(child, find_missed(samples))
     given_up = samples.given_up if isinstance(samples, OsSamples) else {}
