@@ -108,6 +108,40 @@ def given(cluster: Cluster, grants: list[str]) -> Iterator[None]:
     cluster.sql("ALTER ROLE plain NOCREATEDB; DROP OWNED BY plain; REVOKE pg_monitor, pg_checkpoint FROM plain")
 
 
+def test_limits_of_the_database_and_the_role(cluster: Cluster) -> None:
+    cluster.sql("ALTER ROLE plain CREATEDB")
+
+    def says(expected: dict[str, str], role: str = "plain") -> bool:
+        """Whether the check comes to say this: a session ends a little after its client, and has its place until then."""
+
+        def ask() -> dict[str, str]:
+            try:
+                return rules(probe_server(dsn(cluster, role)))
+            except StepFailedError as error:
+                return {"error": error.reason}
+
+        return wait_until(lambda: ask() == expected)
+
+    room = "max_connections and the role's own limit leave room for {}: sessions that idle, as a pooler keeps them, have their places, too"
+    try:
+        cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT 2")
+        assert says({"database-connections": "its CONNECTION LIMIT leaves room for 2"})
+        assert says({}, "postgres")
+        with conninfo.connect(dsn(cluster)):
+            cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT 5")
+            assert says({"database-connections": "its CONNECTION LIMIT leaves room for 4"})
+        assert says({})
+        # Eight clients and ten more, beside the connection that asks.
+        cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT -1; ALTER ROLE plain CONNECTION LIMIT 18")
+        assert says({"connections": room.format(17)})
+        with pooling(cluster, mode="session") as folder:
+            with conninfo.connect(f"host={folder} port={PORT} user=plain dbname=postgres"):
+                pass
+            assert says({"connections": room.format(16)})
+    finally:
+        cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT -1; ALTER ROLE plain NOCREATEDB CONNECTION LIMIT -1")
+
+
 def test_each_source_that_is_taken_away_is_lost_alone_and_given_back_by_its_grant(cluster: Cluster) -> None:
     before = set(refused(probe_server(dsn(cluster))))
     probes = make_probes(server_counters(cluster.version_major))

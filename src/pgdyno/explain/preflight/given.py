@@ -18,6 +18,9 @@ from pgdyno.record.machine.preflight import Activity
 FAR = "far"
 """The rule on the time that the network would take, as one connection saw it."""
 _CONNECTIONS = "connections"
+OWN_CONNECTIONS = 5
+"""Of pgdyno's own at once to the database that the connection string names: the study's, the sampler's, that of pings, one that tells how
+far replicas lag, and one that looks whether a bound is reached, which would find nothing out if it was refused."""
 IN_USE = frozenset({"sessions-at-work", "archiving", "replicas"})
 """Rules whose findings say that others depend on the server, so that a load needs the user's word."""
 
@@ -178,9 +181,23 @@ def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
             rule=_CONNECTIONS,
             severity=Severity.CRITICAL,
             claim=f"{clients} clients, and {SPARE_CONNECTIONS} connections for samplers, do not fit.",
-            evidence=f"max_connections and the role's own limit leave room for {free}",
+            evidence=f"max_connections and the role's own limit leave room for {free}: sessions that idle, as a pooler keeps them, have"
+            " their places, too",
             why="Clients that are refused would end the load; all places taken would lock others out.",
             advice="Use fewer clients (--clients, in a sweep lower levels of clients), or raise what limits them.",
+        )
+
+
+def _database_connections(server: GivenServer, _: int) -> Iterator[Finding]:
+    free = server.free_in_database
+    if free is not None and free < OWN_CONNECTIONS:
+        yield Finding(
+            rule="database-connections",
+            severity=Severity.CRITICAL,
+            claim=f"{OWN_CONNECTIONS} connections of pgdyno's do not fit into the database {server.dbname}.",
+            evidence=f"its CONNECTION LIMIT leaves room for {free}",
+            why="Samplers and checks connect to the database that the connection string names, and clients to another one.",
+            advice="Name another database, such as dbname=postgres, or raise the limit.",
         )
 
 
@@ -294,7 +311,15 @@ def _untried(server: GivenServer, _: int) -> Iterator[Finding]:
 
 _OF_WRITES: set[_Rule] = {_read_only, _archiving, _replicas}
 """Rules on what a load that only reads leaves as it is."""
-RULES_OF_READING: tuple[_Rule, ...] = (_own_sessions, _connections, _sessions, _pooler, _far, _plain_text)
+RULES_OF_READING: tuple[_Rule, ...] = (
+    _own_sessions,
+    _connections,
+    _database_connections,
+    _sessions,
+    _pooler,
+    _far,
+    _plain_text,
+)
 """Rules that hold for a server that is only read from, too."""
 _RULES: tuple[_Rule, ...] = (
     _standby,
@@ -302,6 +327,7 @@ _RULES: tuple[_Rule, ...] = (
     _own_database,
     _own_sessions,
     _connections,
+    _database_connections,
     _template,
     _sessions,
     _archiving,

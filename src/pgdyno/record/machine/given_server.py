@@ -65,6 +65,8 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one session here may run each transaction in a different session of the server."""
     free_connections: int | None
     """How many more connections this role may open; None if that could not be read."""
+    free_in_database: int | None = None
+    """How many connections its database takes beside those of others; None if it has no limit of its own for this role, and in older records."""
     active_sessions: int | None
     """Sessions of others that run a statement now; None if they are hidden from this role."""
     others_tps: float | None = None
@@ -91,13 +93,13 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether GSSAPI encrypts the connection, in place of TLS; False in older records."""
     system: str | None = None
     """The platform and compiler that its version() names; None if it was not asked."""
-
-    @property
     settings: dict[str, str] | None = None
     """`pg_settings.setting` of what is not built in, by name, as a session of this role has it; `NOT_RECORDED` for a secret.
 
     None if they were not read, and in older records.
     """
+
+    @property
     def connections_for_clients(self) -> int | None:
         """How many more clients may connect; None if that could not be read, or if they share the server connections of a pooler."""
         return None if self.has_pooled_transactions else self.free_connections

@@ -96,12 +96,13 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         probes = make_probes(sql.find_counters(connection, info.server_version))
         capabilities = tuple(_ask(connection, probe, role=state["quoted_role"]) for probe in probes)
         free_connections = _read(sql.count_free_connections, connection)
+        free_in_database = _read(sql.count_free_in_database, connection)
         active_sessions = _read(sql.count_active_sessions, connection)
         archiving = _read(sql.is_archiving, connection)
         replica_count = _read(sql.count_replicas, connection)
         system_identifier = _read(sql.read_system_identifier, connection)
-        pooler = _find_pooler(connection)
         settings = _read(sql.read_settings, connection)
+        pooler = _find_pooler(connection)
         tls = _read(sql.read_tls, connection)
         has_gss = _read(sql.has_gss_encryption, connection)
     return GivenServer(
@@ -124,13 +125,14 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         pooler=pooler,
         has_pooled_transactions=pooler is not None and _has_pooled_transactions(dsn, connection),
         free_connections=free_connections,
+        free_in_database=free_in_database,
         active_sessions=active_sessions,
         is_archiving=None if archiving is None else bool(archiving),
         replica_count=replica_count,
         system=state["system"],
+        settings=None if settings is None else {one.name: one.value for one in settings},
         system_identifier=None if system_identifier is None else str(system_identifier),
         round_trip=_time_round_trips(connection),
-        settings=None if settings is None else {one.name: one.value for one in settings},
         capabilities=(_ask_for_options(dsn), *capabilities),
     )
 

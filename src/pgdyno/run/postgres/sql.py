@@ -218,6 +218,13 @@ SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbacken
                         ))::int AS count
 FROM pg_stat_database, pg_roles r WHERE r.rolname = session_user
 GROUP BY rolconnlimit, rolsuper, r.oid"""
+# Null without a limit of the database that is connected to, which superusers may exceed. The session that asks ends.
+FREE_IN_DATABASE = """
+SELECT CASE WHEN datconnlimit >= 0 AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)
+            THEN greatest(0, datconnlimit - (SELECT count(*) FROM pg_stat_get_activity(NULL) a
+                                             WHERE a.datid = d.oid AND a.usesysid IS NOT NULL
+                                               AND a.pid <> pg_backend_pid()))::int END AS count
+FROM pg_database d WHERE datname = current_database()"""
 # Null if sessions are hidden from this role.
 ACTIVE_SESSIONS = """
 SELECT CASE WHEN count(*) FILTER (WHERE query = '<insufficient privilege>') = 0
@@ -644,6 +651,12 @@ def has_gss_encryption(connection: Connection) -> bool:
 def count_free_connections(connection: Connection) -> int:
     """Count the connections that the connected role may still open."""
     return int(_one(connection, FREE_CONNECTIONS)["count"])
+
+
+def count_free_in_database(connection: Connection) -> int | None:
+    """Count the connections that a database takes beside those of others; None where it has no limit of its own for this role."""
+    count: int | None = _one(connection, FREE_IN_DATABASE)["count"]
+    return count
 
 
 def count_active_sessions(connection: Connection) -> int | None:
