@@ -153,6 +153,16 @@ def run_here(
     return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
+def list_descendants(pid: int) -> Iterator[int]:
+    """Yield each process below one, the parents first."""
+    # A process may end meanwhile.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                yield child
+                yield from list_descendants(child)
+
+
 @contextlib.contextmanager
 def some_bench(*, is_empty: bool = True) -> Iterator[Bench]:
     """An empty one; or one whose home has what those before it have loaded and measured, and leaves its own there."""

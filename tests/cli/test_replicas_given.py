@@ -17,7 +17,7 @@ import pytest
 from pgdyno.conduct.load.hosts import find_local_pgbench
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.types import TrialStatus
-from tests.cli.program import Bench, run_here, wait_until
+from tests.cli.program import Bench, list_descendants, run_here, wait_until
 from tests.cli.test_apply_given import cloned
 from tests.hosts import Sshd
 from tests.ready_program import Program, run_program
@@ -378,7 +378,7 @@ def test_what_is_no_replica_is_refused(servers: tuple[Cluster, ...], bench: Benc
     role = say("--endpoint", f"{replicas(standby)} user=postgres")
     assert "Another role asks here than at the primary" in role
     missing = say("--endpoint", f"replicas=host={standby.root} port={PORT + 1}")
-    assert "replica1: cannot connect to the server" in missing
+    assert f"replica1 ({standby.root}, port {PORT + 1}): cannot connect to the server" in missing
     # Made by itself: clusters that tests make alike are copies of one.
     with running(18, initdb=("--wal-segsize=1",)) as stranger:
         stranger.sql("CREATE ROLE bench LOGIN CREATEDB")
@@ -472,13 +472,11 @@ def test_a_replica_that_was_promoted_is_no_replica_any_more(pair: tuple[Cluster,
 
 def read_descendants(pid: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the arguments and the environment of each process below one, as /proc shows them to everyone or to its owner."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for child in list_descendants(pid):
         # A process may end meanwhile.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for child in map(int, (task / "children").read_text().split()):
-                place = Path(f"/proc/{child}")
-                yield (place / "cmdline").read_bytes(), (place / "environ").read_bytes()
-                yield from read_descendants(child)
+            place = Path(f"/proc/{child}")
+            yield (place / "cmdline").read_bytes(), (place / "environ").read_bytes()
 
 
 def test_a_password_for_a_replica_is_found_by_libpq_and_kept_nowhere(bench: Bench) -> None:
@@ -492,7 +490,7 @@ def test_a_password_for_a_replica_is_found_by_libpq_and_kept_nowhere(bench: Benc
             words = ("bench", "--dsn", dsn(primary), "--endpoint", replicas(standby), *SHORT)
             without = run(bench, *words)
             assert without.returncode == 4, without.stderr
-            assert "replica1: cannot connect to the server" in without.stderr
+            assert f"replica1 ({standby.root}, port {PORT}): cannot connect to the server" in without.stderr
             token = bench.folder.parent / "token"
             token.write_text(secret)
             asking = (*words[:-1], "15s", "--password-command", f"cat {token}")

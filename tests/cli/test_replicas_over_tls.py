@@ -123,11 +123,11 @@ def test_a_replica_that_shows_another_name_and_one_that_wants_a_certificate(
     more = f"{root} sslcert={certificates}/bench.crt sslkey={certificates}/bench.key"
     stranger = run(bench, way(LOOPBACK, more=more), way(REPLICA, host="other.test", more=more), home=bench.folder)
     assert stranger.returncode == 4, stranger.stderr
-    assert "replica1: cannot connect to the server" in stranger.stderr
+    assert f"replica1 (other.test:{PORT}): cannot connect to the server" in stranger.stderr
     assert 'does not match host name "other.test"' in stranger.stderr
     nobody = run(bench, way(LOOPBACK, more=more), way(REPLICA, more=root), home=bench.folder)
     assert nobody.returncode == 4, nobody.stderr
-    assert "replica1: cannot connect to the server" in nobody.stderr
+    assert f"replica1 (db.test:{PORT}): cannot connect to the server" in nobody.stderr
     assert "certificate" in nobody.stderr
     assert "see sslmode, sslrootcert and sslcert of libpq" in nobody.stderr
     assert not bench.records

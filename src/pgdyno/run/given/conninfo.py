@@ -29,7 +29,7 @@ _HINTS = (
     (r"could not translate host name|failed to resolve host", "is the name right, and does it resolve on this machine?"),
     (r"Connection refused", "is the server running, and does it listen on this address and port (`listen_addresses`)?"),
     (r"No such file or directory", "no server listens on that socket: name its folder with host=/folder, or a host with host=NAME"),
-    (r"timeout expired|timed out", "a firewall or a security group may drop the connection"),
+    (r"timeout expired|timed out", "it hangs, or a firewall or a security group drops the connection"),
     (r"no password supplied", "put the password into ~/.pgpass, PGPASSFILE or PGPASSWORD"),
     (r"password authentication failed", "is the role right, and the password in ~/.pgpass, PGPASSFILE or PGPASSWORD?"),
     (r"pg_hba\.conf", "its pg_hba.conf lets this role in neither from this machine nor with this sslmode"),

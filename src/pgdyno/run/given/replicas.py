@@ -15,6 +15,7 @@ import msgspec
 from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.types import Gap
+from pgdyno.run.given import conninfo
 from pgdyno.run.given.access import open_access, with_settings
 from pgdyno.run.given.database import copy_patience_s
 from pgdyno.run.given.poolers import complete_dsn
@@ -165,8 +166,8 @@ def open_replicas(replicas: Sequence[str], server: Address) -> Iterator[Replicas
     with open_ways(replicas, server) as ways:
         found = []
         for (name, way), dsn in zip(ways.items(), replicas, strict=True):
-            with _naming(name):
-                found.append(Replica(name=name, seen=watch_server(complete_dsn(dsn, server)), way=way))
+            with _naming(name, dsn, server) as complete:
+                found.append(Replica(name=name, seen=watch_server(complete), way=way))
         yield Replicas(found, lag_gap=_find_lag_gap(server) if found else None)
 
 
@@ -185,18 +186,21 @@ def open_ways(replicas: Sequence[str], server: Address) -> Iterator[dict[str, Ad
     with contextlib.ExitStack() as stack:
         found = {}
         for name, dsn in zip(name_replicas(len(replicas)), replicas, strict=True):
-            with _naming(name):
-                found[name] = stack.enter_context(open_access(complete_dsn(dsn, server)))
+            with _naming(name, dsn, server) as complete:
+                found[name] = stack.enter_context(open_access(complete))
         yield found
 
 
 @contextlib.contextmanager
-def _naming(replica: str) -> Iterator[None]:
-    """Say of which replica an error is."""
+def _naming(replica: str, dsn: str, server: Address) -> Iterator[str]:
+    """Yield the complete connection string of a replica; say of which one an error is."""
+    title = replica
     try:
-        yield
+        complete = complete_dsn(dsn, server)
+        title = f"{replica} ({conninfo.find_address(complete)})"
+        yield complete
     except PgdynoError as error:
-        error.fact = f"{replica}: {error.fact}"
+        error.fact = f"{title}: {error.fact}"
         raise
 
 
@@ -304,7 +308,8 @@ def _look(connection: sql.Connection) -> tuple[str, bool]:
 def _away(replica: Replica, error: StepFailedError) -> StepFailedError:
     if not isinstance(error, NoConnectionError | NoAnswerError):
         return StepFailedError(f"{replica.title} refuses what pgdyno asks", detail=error.reason, hint=error.hint)
-    return StepFailedError(f"{replica.title} does not answer any more", detail=error.reason, hint=_HINT_AWAY)
+    detail = error.detail if isinstance(error, NoAnswerError) else error.reason
+    return StepFailedError(f"{replica.title} does not answer any more", detail=detail, hint=_HINT_AWAY)
 
 
 def _no_standby(replica: Replica) -> StepFailedError:
