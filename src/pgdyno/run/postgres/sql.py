@@ -199,32 +199,37 @@ STATEMENTS = """
 SELECT to_jsonb(s) AS statement FROM {schema}.pg_stat_statements AS s
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = %s) AND toplevel AND queryid IS NOT NULL
   AND userid IN (SELECT oid FROM pg_roles WHERE rolname IN (current_user, {load_role}))"""
+# The limits of a role and of a database count no background workers, such as those of parallel queries; walsenders up to version 17.
+# A process whose kind is hidden from this role is counted.
+# Source: PostgreSQL 18 src/backend/storage/ipc/procarray.c, CountDBConnections() and CountUserBackends().
+_HAS_A_PLACE = "coalesce(backend_type, 'client backend') IN ('client backend', 'walsender')"
 GIVEN_SERVER = """
 SELECT current_setting('server_version') AS version, version() AS system, current_user::text AS role, quote_ident(current_user) AS quoted_role,
        current_setting('is_superuser')::bool AS is_superuser, pg_is_in_recovery() AS is_in_recovery,
        current_setting('default_transaction_read_only')::bool AS is_read_only"""
-# Connections are counted for the server and the role, whichever has less room; a limit of -1 is none. Members of
-# pg_use_reserved_connections may open a few more, which are not for a load.
 # Of this very connection. Behind a pooler it is the pooler's own to the server.
 TLS = "SELECT version || ', ' || cipher AS tls FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()"
 # By the process id that libpq was told: a pooler, which tells another one, has no such connection to clients.
 GSS_ENCRYPTION = "SELECT count(*)::int AS count FROM pg_catalog.pg_stat_gssapi WHERE pid = %s AND encrypted"
-FREE_CONNECTIONS = """
-SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbackends)
-                           - CASE WHEN rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int
-                                + coalesce(current_setting('reserved_connections', true), '0')::int END,
+# Connections are counted for the server and the role, whichever has less room; a limit of -1 is none. Members of
+# pg_use_reserved_connections may open a few more, which are not for a load.
+FREE_CONNECTIONS = f"""
+SELECT greatest(0, least(pg_catalog.current_setting('max_connections')::int - sum(numbackends)
+                           - CASE WHEN rolsuper THEN 0 ELSE pg_catalog.current_setting('superuser_reserved_connections')::int
+                                + coalesce(pg_catalog.current_setting('reserved_connections', true), '0')::int END,
                          CASE WHEN rolconnlimit >= 0 AND NOT rolsuper
-                              THEN rolconnlimit - (SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid = r.oid) END
+                              THEN rolconnlimit - (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL)
+                                                   WHERE usesysid = r.oid AND {_HAS_A_PLACE}) END
                         ))::int AS count
-FROM pg_stat_database, pg_roles r WHERE r.rolname = session_user
-GROUP BY rolconnlimit, rolsuper, r.oid"""
+FROM pg_catalog.pg_stat_database, pg_catalog.pg_roles r WHERE r.rolname = session_user
+GROUP BY rolconnlimit, rolsuper, r.oid"""  # noqa: S608 - made of constants
 # Null without a limit of the database that is connected to, which superusers may exceed. The session that asks ends.
-FREE_IN_DATABASE = """
-SELECT CASE WHEN datconnlimit >= 0 AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)
-            THEN greatest(0, datconnlimit - (SELECT count(*) FROM pg_stat_get_activity(NULL) a
-                                             WHERE a.datid = d.oid AND a.usesysid IS NOT NULL
-                                               AND a.pid <> pg_backend_pid()))::int END AS count
-FROM pg_database d WHERE datname = current_database()"""
+FREE_IN_DATABASE = f"""
+SELECT CASE WHEN datconnlimit >= 0 AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = session_user)
+            THEN greatest(0, datconnlimit - (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL)
+                                             WHERE datid = d.oid AND usesysid IS NOT NULL AND {_HAS_A_PLACE}
+                                               AND pid <> pg_catalog.pg_backend_pid()))::int END AS count
+FROM pg_catalog.pg_database d WHERE datname = pg_catalog.current_database()"""  # noqa: S608 - made of constants
 # Null if sessions are hidden from this role.
 ACTIVE_SESSIONS = """
 SELECT CASE WHEN count(*) FILTER (WHERE query = '<insufficient privilege>') = 0
