@@ -82,6 +82,20 @@ def test_event_triggers_do_not_run(cluster: Cluster) -> None:
         cluster.sql("DROP EVENT TRIGGER seen; DROP FUNCTION fire(); DROP SEQUENCE fired; DROP TABLE IF EXISTS made")
 
 
+def test_settings_of_extensions_are_not_kept(cluster: Cluster) -> None:
+    cluster.sql("ALTER DATABASE postgres SET session_preload_libraries = plpgsql")
+    cluster.sql("ALTER DATABASE postgres SET plpgsql.extra_warnings = shadowed_variables")
+    try:
+        assert (
+            cluster.sql("SELECT setting FROM pg_settings WHERE name = 'plpgsql.extra_warnings'") == "shadowed_variables"
+        )
+        settings = probe_server(dsn(cluster, "postgres")).settings or {}
+        assert settings["session_preload_libraries"] == "plpgsql"
+        assert not [name for name in settings if "." in name]
+    finally:
+        cluster.sql("ALTER DATABASE postgres RESET ALL")
+
+
 def test_what_a_plain_role_is_refused_comes_with_the_grants_that_give_it(cluster: Cluster) -> None:
     before = refused(probe_server(dsn(cluster)))
     assert {"CREATE DATABASE", "other sessions", "all settings", "SET commit_delay", "ALTER SYSTEM"} < set(before)
@@ -111,16 +125,15 @@ def given(cluster: Cluster, grants: list[str]) -> Iterator[None]:
 def test_limits_of_the_database_and_the_role(cluster: Cluster) -> None:
     cluster.sql("ALTER ROLE plain CREATEDB")
 
+    def ask(role: str = "plain", **more: str) -> dict[str, str]:
+        try:
+            return rules(probe_server(dsn(cluster, role, **more)))
+        except StepFailedError as error:
+            return {"error": error.reason}
+
     def says(expected: dict[str, str], role: str = "plain") -> bool:
         """Whether the check comes to say this: a session ends a little after its client, and has its place until then."""
-
-        def ask() -> dict[str, str]:
-            try:
-                return rules(probe_server(dsn(cluster, role)))
-            except StepFailedError as error:
-                return {"error": error.reason}
-
-        return wait_until(lambda: ask() == expected)
+        return wait_until(lambda: ask(role) == expected)
 
     room = "max_connections and the role's own limit leave room for {}: sessions that idle, as a pooler keeps them, have their places, too"
     try:
@@ -130,6 +143,13 @@ def test_limits_of_the_database_and_the_role(cluster: Cluster) -> None:
         with conninfo.connect(dsn(cluster)):
             cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT 5")
             assert says({"database-connections": "its CONNECTION LIMIT leaves room for 4"})
+        cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT 6")
+        with working_in_parallel(cluster):
+            assert says({})
+        with pooling(cluster, mode="transaction") as folder:
+            cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT 4")
+            assert wait_until(lambda: ask(host=str(folder)).keys().isdisjoint({"error", "database-connections"}))
+        cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT 5")
         assert says({})
         # Eight clients and ten more, beside the connection that asks.
         cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT -1; ALTER ROLE plain CONNECTION LIMIT 18")
@@ -140,6 +160,20 @@ def test_limits_of_the_database_and_the_role(cluster: Cluster) -> None:
             assert says({"connections": room.format(16)})
     finally:
         cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT -1; ALTER ROLE plain NOCREATEDB CONNECTION LIMIT -1")
+
+
+@contextlib.contextmanager
+def working_in_parallel(cluster: Cluster) -> Iterator[None]:
+    """Keep a session of the plain role and a parallel worker of it at work: the worker has no place of its own."""
+    forced = "force_parallel_mode" if cluster.version_major == 15 else "debug_parallel_query"
+    workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"
+    with contextlib.closing(conninfo.connect(dsn(cluster), options=f"-c {forced}=on")) as session:
+        session.pgconn.send_query(b"SELECT pg_sleep(3600)")
+        try:
+            assert wait_until(lambda: cluster.sql(workers) == "1")
+            yield
+        finally:
+            cluster.sql(f"SELECT pg_terminate_backend({session.info.backend_pid})")
 
 
 def test_each_source_that_is_taken_away_is_lost_alone_and_given_back_by_its_grant(cluster: Cluster) -> None:

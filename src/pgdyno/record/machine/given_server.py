@@ -96,7 +96,7 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] | None = None
     """`pg_settings.setting` of what is not built in, by name, as a session of this role has it; `NOT_RECORDED` for a secret.
 
-    None if they were not read, and in older records.
+    Settings of extensions are left out. None if they were not read, and in older records.
     """
 
     @property

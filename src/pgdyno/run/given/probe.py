@@ -130,7 +130,8 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         is_archiving=None if archiving is None else bool(archiving),
         replica_count=replica_count,
         system=state["system"],
-        settings=None if settings is None else {one.name: one.value for one in settings},
+        # Those of extensions may hold a secret under any name.
+        settings=None if settings is None else {one.name: one.value for one in settings if "." not in one.name},
         system_identifier=None if system_identifier is None else str(system_identifier),
         round_trip=_time_round_trips(connection),
         capabilities=(_ask_for_options(dsn), *capabilities),
