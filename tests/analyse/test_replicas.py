@@ -23,6 +23,9 @@ def compare(primary: GivenServer = PRIMARY, asked: tuple[str, ...] = (), **seen:
 def test_a_replica_that_is_like_its_primary() -> None:
     # What a standby always has otherwise, and what changes no speed.
     others = {"transaction_read_only": "on", "log_line_prefix": "db2 ", "application_name": "x"}
+    # What acts on a standby only, or on a primary only.
+    others |= {"hot_standby_feedback": "on", "max_standby_streaming_delay": "-1", "maintenance_work_mem": "2097152"}
+    others |= {"vacuum_cost_limit": "2000"}
     assert compare(settings={**PRIMARY.settings, **others}) == []  # type: ignore[dict-item]
     assert compare(version="18.6") == []
 
@@ -43,18 +46,26 @@ def test_a_replica_that_is_like_its_primary() -> None:
         ),
         (
             {"round_trip": RoundTrip(median_s=0.0005, n=400)},
-            [("pgbench's way to the server", "a round trip of 0.08 ms", "a round trip of 0.5 ms")],
+            [("round trip", "0.08 ms", "0.5 ms")],
         ),
+        (
+            {"round_trip": RoundTrip(median_s=0.00001, n=400), "is_local": True},
+            [],
+        ),
+        (
+            {"round_trip": RoundTrip(median_s=0.00017, n=400)},
+            [],
+        ),
+        ({"tls": None}, []),
         (
             {"is_encrypted": False, "tls": None},
             [("encryption of the connection", "TLSv1.3, TLS_AES_256_GCM_SHA384", "none")],
         ),
         # What one of them has not set is built in there; what decides most comes first.
         (
-            {"settings": {"work_mem": "8192", "shared_buffers": "131072", "hot_standby_feedback": "on"}},
+            {"settings": {"work_mem": "8192", "shared_buffers": "131072"}},
             [
                 ("shared_buffers", "128MB", "1GB"),
-                ("hot_standby_feedback", "off", "on"),
                 ("jit", "off", "on"),
             ],
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from pgdyno.analyse.records.context import compare_ways, show_built_in
+from pgdyno.analyse.records.context import show_built_in
 from pgdyno.analyse.records.difference import RecordDifference, declare
 from pgdyno.facts.gucs import find_guc, show_mode
 from pgdyno.facts.settings import key_settings
@@ -24,20 +24,18 @@ _CATEGORIES = (
     "Reporting and Logging / When to Log",
     "Developer Options",
 )
-_FURTHER = frozenset(
-    {
-        *("hot_standby_feedback", "max_standby_archive_delay", "max_standby_streaming_delay"),
-        *("recovery_min_apply_delay", "recovery_prefetch", "max_connections"),
-        *("data_checksums", "debug_assertions", "huge_pages_status"),
-    }
-)
-# They differ wherever a server is a standby, or change no speed.
+_FURTHER = frozenset({"max_connections", "data_checksums", "debug_assertions", "huge_pages_status"})
+# They differ wherever a server is a standby, act on one only or on a primary only, or change no speed.
 _LEFT_OUT = frozenset(
     {
         *("transaction_deferrable", "transaction_isolation", "transaction_read_only"),
         *("application_name", "log_line_prefix", "log_timezone"),
+        *("log_recovery_conflict_waits", "log_startup_progress_interval"),
+        *("autovacuum_work_mem", "logical_decoding_work_mem", "maintenance_work_mem"),
     }
 )
+_FAR_RATIO, _FAR_S = 2.0, 0.0001
+"""Round trips are told where one is so many times the other, and so much longer: medians of a moment differ by less on a busy network."""
 
 
 def compare_with_primary(
@@ -56,7 +54,7 @@ def compare_with_primary(
     """
     return (
         *_compare_software(replica, primary),
-        *compare_ways(primary, replica),
+        *_compare_ways(replica, primary),
         *_compare_encryption(replica, primary),
         *(one for one in _compare_settings(replica, primary) if one.subject.lower() not in asked),
     )
@@ -70,16 +68,29 @@ def _compare_software(replica: GivenServer, primary: GivenServer) -> Iterator[Re
         yield declare("platform and compiler", builds[0], builds[1])
 
 
+def _compare_ways(replica: GivenServer, primary: GivenServer) -> Iterator[RecordDifference]:
+    if replica.is_local and primary.is_local:
+        return
+    trips_s = [one.round_trip.median_s for one in (primary, replica)]
+    if max(trips_s) >= max(min(trips_s) * _FAR_RATIO, min(trips_s) + _FAR_S):
+        shown = [f"{trip_s * 1000:.2g} ms" for trip_s in trips_s]
+        yield declare("round trip", *shown, why="each statement takes a round trip")
+
+
 def _compare_encryption(replica: GivenServer, primary: GivenServer) -> Iterator[RecordDifference]:
-    shown = [_name_encryption(one) for one in (primary, replica)]
+    # What a pooler hides of TLS is not told for a difference.
+    has_all = all(one.tls is not None for one in (primary, replica) if one.is_encrypted)
+    shown = [_name_encryption(one, in_full=has_all) for one in (primary, replica)]
     if shown[0] != shown[1]:
         yield declare("encryption of the connection", *shown)
 
 
-def _name_encryption(server: GivenServer) -> str:
+def _name_encryption(server: GivenServer, *, in_full: bool) -> str:
     if server.has_gss_encryption:
         return "GSSAPI"
-    return (server.tls or "TLS") if server.is_encrypted else "none"
+    if not server.is_encrypted:
+        return "none"
+    return server.tls if in_full and server.tls is not None else "TLS"
 
 
 def _compare_settings(replica: GivenServer, primary: GivenServer) -> Iterator[RecordDifference]:
@@ -97,7 +108,9 @@ def _compare_settings(replica: GivenServer, primary: GivenServer) -> Iterator[Re
 
 def _matters(name: str, major: int) -> bool:
     guc = find_guc(name, major)
-    return guc is not None and name not in _LEFT_OUT and (name in _FURTHER or guc.category.startswith(_CATEGORIES))
+    if guc is None or name in _LEFT_OUT or name.startswith("vacuum_"):
+        return False
+    return name in _FURTHER or guc.category.startswith(_CATEGORIES)
 
 
 def _show(name: str, value: str | None, major: int) -> str:

@@ -14,7 +14,6 @@ from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO
 from pgdyno.facts.gucs import find_guc, show_mode
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
-from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import INITDB_KEYS, show_choices, show_usual
 from pgdyno.spec.table import NOT_RECORDED, SettingValue
@@ -84,7 +83,7 @@ def software(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare CPUs, memory, disk and settings."""
-    yield from compare_ways(first.record.given, other.record.given)
+    yield from _way_to_server(first, other)
     hosts = [side.record.host for side in (first, other)]
     facts = [_list_facts(side.record) for side in (first, other)]
     is_seen = all(host is not None for host in hosts)
@@ -106,9 +105,9 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
             yield free(name, one, two)
 
 
-def compare_ways(first: GivenServer | None, other: GivenServer | None) -> Iterator[RecordDifference]:
-    """Compare how far pgbench was from two servers; None: one of pgdyno's own."""
-    given = (first, other)
+def _way_to_server(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """Compare how far pgbench was from the server."""
+    given = [side.record.given for side in (first, other)]
     one, two = trips = [None if server is None or server.is_local else server.round_trip for server in given]
     if one is None and two is None:
         return
