@@ -23,7 +23,7 @@ from tests.replicas import streaming
 from tests.tools.pgcluster import PORT, Cluster, running_given
 
 pytestmark = pytest.mark.cluster
-LONG = (*LOAD, "--stock-only", "--duration", "5s", "--allow", "busy", "--rounds")
+LONG = (*LOAD, "--stock-only", "--duration", "15s", "--allow", "busy", "--rounds")
 
 
 @pytest.fixture
