@@ -89,7 +89,7 @@ def analyse_client_sweep(
         delta_ratio: The largest difference that a DBA would not miss: loads whose TPS differ by less are equal. In (0,
             1).
         confidence: Confidence level of all intervals, and of all statuses of the sweep being right together, as simulated by
-            `benchmarks/knees.py` with a look after every round and loads right beside the limits.
+            `benchmarks/statuses.py` with a look after every round and loads right beside the limits.
 
     Raises:
         ValueError: There are no trials, a TPS is not positive and finite, clients are fewer than one, or delta is out

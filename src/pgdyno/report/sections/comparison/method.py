@@ -19,7 +19,7 @@ from pgdyno.report.verdict_words import METRIC_WORDS, count_pairs, describe_chan
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things
 
-# Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
+# Source: the loads of tests/analyse/test_scaling.py right beside every limit, 300 sweeps for each of three kinds of noise.
 _SIMULATED_STATUSES = (
     "In simulations with a permitted rate of 5 in 100, with up to eight looks and loads very close to every limit, 10 of 900"
     " sweeps had a wrong status."
