@@ -21,9 +21,9 @@ _NOT_BY_ITSELF = re.compile(
 
 
 def count_failures(folder: Path) -> int:
-    """Count the tries that failed by themselves, of the trial in a folder; what the user, another trial or a bound of the study ended is none.
+    """Count the tries of the trial in a folder that failed by themselves.
 
-    A try whose `trial.json` is damaged or cannot be read is not counted.
+    Not counted are tries that the user, another trial or a bound of the study ended, and those whose `trial.json` cannot be read.
     """
     numbered = (folder.with_name(f"{folder.name}.cut-{number}") for number in itertools.count(1))
     return sum(map(_has_failed, itertools.takewhile(Path.exists, numbered)))

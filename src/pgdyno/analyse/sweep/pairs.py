@@ -44,7 +44,7 @@ class LoadPairs(msgspec.Struct, frozen=True, kw_only=True):
     def is_exceeded(self, load: int, by: Sequence[int], limit: float, alpha: float, *, least_shares: int = 1) -> bool:
         """Return whether one of the loads in `by` is shown to exceed `load` by more than a limit.
 
-        They share the error rate (Bonferroni), of which each has at most one of `least_shares`. Of none this is shown.
+        They share the error rate equally (Bonferroni), and none gets more than 1 / `least_shares` of it. False if `by` is empty.
         """
         return any(self.find_least(load, other, alpha / max(len(by), least_shares)) > limit for other in by)
 

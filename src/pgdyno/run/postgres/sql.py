@@ -659,7 +659,7 @@ def count_free_connections(connection: Connection) -> int:
 
 
 def count_free_in_database(connection: Connection) -> int | None:
-    """Count the connections that a database takes beside those of others; None where it has no limit of its own for this role."""
+    """Count how many more connections this database takes; None if it has no limit of its own for this role."""
     count: int | None = _one(connection, FREE_IN_DATABASE)["count"]
     return count
 
