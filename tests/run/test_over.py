@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +105,8 @@ def carry_to_db1(python: str | None = None) -> tuple[Carried, list[str]]:
 
 def test_what_is_carried_is_whole_and_carried_once(by_ssh: Sshd, small_lock: Path) -> None:
     base = by_ssh.home / ".cache/pgdyno/carried"
+    # Another test may have carried the same to that machine before.
+    shutil.rmtree(base, ignore_errors=True)
     for name in ("packages-used", "packages-unused", "packages-half.part-1"):
         (base / name).mkdir(parents=True)
     used = os.open(base / "packages-used", os.O_RDONLY)
