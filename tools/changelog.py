@@ -1,6 +1,6 @@
 """Moves the fragments of changelog.d into CHANGELOG.md, each as an item below the heading of its type.
 
-    .venv/bin/python tools/changelog.py 0.2.0 2026-11-22
+    .venv/bin/python tools/changelog.py 0.3.0 2026-11-30
 
 A version that the changelog has already gets the items added to it; a new one is put first. Edit the result for readers.
 """

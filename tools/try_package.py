@@ -2,7 +2,7 @@
 
 Needs root, mmdebstrap, and Debian's packages.
 
-    python tools/try_package.py dist/pgdyno_0.2.0_amd64.deb [--suite bookworm] [--root ARCHIVE]
+    python tools/try_package.py dist/pgdyno_0.3.0_amd64.deb [--suite bookworm] [--root ARCHIVE]
 """
 
 from __future__ import annotations

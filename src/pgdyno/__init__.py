@@ -1,3 +1,3 @@
 """pgdyno: a dynamometer for PostgreSQL."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
