@@ -86,7 +86,8 @@ def test_a_load_of_one_trial_has_its_figure_and_no_interval() -> None:
     report = build_client_sweep(rounds=1, loads=(1, 2, 4))
     said = print_report(report)
     (line,) = (line for line in said.splitlines() if line.split()[:1] == ["4"])
-    assert line.endswith("(n = 1: no interval)       1  undecided (1)")
+    # The status has the reason for both.
+    assert line.endswith("(n = 1: no interval)                 —       1  undecided (1)")
     assert line.split()[1].replace(",", "").isdigit()
     rows = [line for line in print_markdown(build_report_document(report)).splitlines() if line.startswith("| 4 |")]
     assert rows

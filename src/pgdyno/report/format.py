@@ -71,15 +71,21 @@ class EffectText(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.value} {self.interval}".rstrip()
 
 
-def format_effect(effect: float | None, low: float | None, high: float | None) -> EffectText:
+def format_effect(effect: float | None, low: float | None, high: float | None, *, most_decimals: int = 2) -> EffectText:
     """Format a relative change and its interval, rounded as the interval's width allows, with signs.
 
-    Where an interval excludes 0, a number of it that would be rounded to 0 alone has a finer place, up to a hundredth.
+    Where an interval excludes 0, a number of it that would be rounded to 0 alone has a finer place, up to a hundredth of a percent.
+
+    Args:
+        effect: The change, as a ratio.
+        low: The lower end of its interval.
+        high: The upper end.
+        most_decimals: The most decimals of the percentages, however narrow the interval is.
     """
     if effect is None or low is None or high is None:
         return EffectText(value=ABSENT, ends=())
     half_width = (high - low) * 50.0
-    decimals = min(2, _DOUBT_DIGITS - 1 - _exponent(half_width)) if half_width > 0 else 2
+    decimals = min(most_decimals, _DOUBT_DIGITS - 1 - _exponent(half_width)) if half_width > 0 else most_decimals
     is_change = low > 0.0 or high < 0.0
     value, start, end = (
         _with_sign(one * 100.0, _find_place(one * 100.0, decimals) if is_change else decimals)

@@ -60,14 +60,20 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
 
 
 def statuses_table(sweep: ClientSweep, outlook: SweepOutlook) -> Table:
-    """Build the short table of a sweep: TPS, its trials and status of each number of clients."""
+    """Build the short table of a sweep: TPS, its place against the best, trials and status of each number of clients."""
     rows = tuple(
-        (text(f"{point.clients:,}"), _tps_cell(point.tps), text(str(point.tps.n)), _status_cell(point, outlook))
+        (
+            text(f"{point.clients:,}"),
+            _tps_cell(point.tps),
+            _short_best_cell(point),
+            text(str(point.tps.n)),
+            _status_cell(point, outlook),
+        )
         for point in sweep.points
     )
     return Table(
         caption="TPS by number of clients",
-        columns=(*columns("Clients", "TPS", "Trials", numbers_from=0), Column(title="Status")),
+        columns=(*columns("Clients", "TPS", "against the best", "Trials", numbers_from=0), Column(title="Status")),
         rows=rows,
         level=Level.HEADLINE,
         is_captioned=False,
@@ -152,13 +158,18 @@ def _share_cell(estimate: Estimate) -> Cell:
     return Cell(text=f"{shown.value} %", detail=shown.beside)
 
 
-def _best_cell(point: LoadPoint) -> Cell:
+def _short_best_cell(point: LoadPoint) -> Cell:
+    """Return a cell of whole percentages, since more digits would not fit a terminal; a reason that the status has, too, is not repeated."""
+    return text(ABSENT) if point.to_best.reason == point.reason is not None else _best_cell(point, most_decimals=0)
+
+
+def _best_cell(point: LoadPoint, *, most_decimals: int = 2) -> Cell:
     best = point.to_best
     if best.value is None or best.low is None or best.high is None:
         return absent(best.reason)
     if best.low == best.high:
         return text("the best")
-    shown = format_effect(best.value - 1, best.low - 1, best.high - 1)
+    shown = format_effect(best.value - 1, best.low - 1, best.high - 1, most_decimals=most_decimals)
     return Cell(text=shown.value, detail=shown.interval)
 
 
