@@ -55,6 +55,11 @@ def test_none_does_less(disk: str, instance: str) -> None:
         assert one.per_month is not None
 
 
+def test_an_array_with_parity_is_as_durable_as_a_mirror() -> None:
+    found = by_name('volume = "gp3"\ncount = 4\nsize = "100GB"\nraid = 5')
+    assert {count: one.is_as_durable for (count, _), one in found.items()} == {1: False, 2: True}
+
+
 def test_io2_in_place_of_an_array_of_gp3() -> None:
     found = by_name(RAID10)
     pair, single = found[2, "io2"], found[1, "io2"]

@@ -24,6 +24,7 @@ from pgdyno.report.sections.disk.layout import (
     describe_declared,
     devices_table,
     explain_layout,
+    explain_layouts,
 )
 from pgdyno.run.host.host import Host
 from pgdyno.run.host.tunables import read_disk_look
@@ -97,6 +98,19 @@ def test_layouts_share_a_limit_only_where_both_exceed_it(
     text = " ".join(printed(print_terminal(build_layouts(views), level=Level.STANDARD), width=80).split())
     assert ("only while the other is idle" in text) is is_shared
     assert f"{instance} sustains" in text
+
+
+def test_what_a_small_write_takes_of_the_instances_limit_is_said() -> None:
+    limits = limits_of(HostSpec(instance="c7g.2xlarge"))
+    said = []
+    for raid in (5, 6, 10, 0):
+        disk = DiskSpec(volume="gp3", size="100GB", count=6, raid=raid)  # type: ignore[arg-type]
+        view = LayoutView(title="data", declared=disk, limits=limits, ceilings=compute_ceilings(disk, limits))
+        said.append(" ".join(explain_layouts([view])))
+    assert [one.count("With parity, each small write counts as") for one in said] == [1, 1, 0, 0]
+    assert "counts as 4 I/Os" in said[0]
+    assert "counts as 6 I/Os" in said[1]
+    assert "Each write to a mirror counts separately." in said[2]
 
 
 def test_found_and_declared(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:

@@ -27,6 +27,7 @@ DISKS = {
     "raid 0": DiskSpec(kind="local-ssd", count=3, raid=0),
     "raid 1": DiskSpec(kind="network-ssd", count=2, raid=1),
     "raid 10": DiskSpec(volume="gp3", size="50GB", count=8, raid=10, chunk="64kB", filesystem="ext4"),
+    "raid 6": DiskSpec(kind="hdd", count=12, raid=6, chunk="64kB"),
     "LVM": DiskSpec(kind="local-ssd", count=4, lvm_stripes=2, chunk="256kB"),
 }
 

@@ -3,8 +3,8 @@
 Other volumes must sustain what the declared ones sustain on this instance, have the same capacity, and flush as fast
 if that is known now. For data this means random and sequential reads and writes; for a separate WAL, sequential I/O and
 serial flushes. The declared type and number of volumes is listed again where fewer IOPS or less throughput is enough and
-costs less. Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes are
-replaced by two mirrored ones; a single volume in place of a mirror is priced as well, and marked as not mirrored. TPS are
+costs less. Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes, and
+those with parity, are replaced by two mirrored ones; a single volume is priced as well, and marked as not mirrored. TPS are
 not projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
 """
 
@@ -27,7 +27,8 @@ from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.units import PAGE_BYTES
 
 _GIBIBYTE = 2**30
-_MIRRORS = frozenset({1, 10})
+# Levels that survive the loss of a disk.
+_REDUNDANT = frozenset({1, 5, 6, 10})
 # Required sustained figures: data is accessed at random, while WAL is one stream with serial flushes.
 _NEEDED = {"data": tuple(TRANSFERS), "WAL": ("read_bytes_per_s", "write_bytes_per_s")}
 # Tolerance for the rounding of a division.
@@ -54,7 +55,7 @@ class OtherVolumes(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one small synchronous write; None if no source states it."""
     now_flush_s: float | None
     is_as_durable: bool
-    """True if data that are mirrored now would still be mirrored."""
+    """True if data that survive the loss of a volume now still would."""
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +121,7 @@ def _list_other_volumes(
         return
     if now is None or disk.volume is None:
         return
-    is_mirrored, provider = disk.raid in _MIRRORS, find_volume(disk.volume).provider
+    is_mirrored, provider = disk.raid in _REDUNDANT, find_volume(disk.volume).provider
     for volume in list_volumes():
         for count in (1, 2) if is_mirrored else (1,):
             is_now = (volume.name, count) == (disk.volume.lower(), disk.count)

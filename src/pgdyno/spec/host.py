@@ -29,6 +29,9 @@ PATH_FIGURES = ("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s"
 _FIGURES = (*PATH_FIGURES, "volume_iops", "volume_mb_s", "volume_latency_ms")
 # The smallest chunk that Linux accepts. Source: md(4), lvcreate(8).
 _LEAST_CHUNK_BYTES = 4096
+_STRIPED = frozenset({0, 5, 6, 10})
+# Fewest disks of a level with parity: RAID 5 of two is a mirror. Source: md(4), mdadm(8).
+_LEAST_OF_PARITY = {5: 3, 6: 4}
 
 
 class DiskSpec(StudyTable, frozen=True, kw_only=True):
@@ -39,7 +42,7 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
         volume: Type of the cloud volume, such as `gp3`.
         count: Number of equal disks or volumes.
         size: Size of each, such as `500GB`, where a GB is 1024 MB.
-        raid: RAID level of several disks: 0, 1 or 10.
+        raid: RAID level of several disks: 0, 1, 5, 6 or 10.
         lvm_stripes: Instead of raid: number of stripes of the LVM logical volume.
         chunk: Chunk size of the array or of LVM's stripes, such as `64kB`.
         filesystem: Type of the file system, such as `xfs`.
@@ -59,7 +62,7 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
     volume: str | None = None
     count: int = 1
     size: str | None = None
-    raid: Literal[0, 1, 10] | None = None
+    raid: Literal[0, 1, 5, 6, 10] | None = None
     lvm_stripes: int | None = None
     chunk: str | None = None
     filesystem: str | None = None
@@ -238,18 +241,25 @@ def _check_array(disk: DiskSpec) -> None:
     if raid is not None and stripes is not None:
         raise ValueError("raid and lvm_stripes: give one of them")
     if count > 1 and raid is None and stripes is None:
-        raise ValueError(f"raid is missing: set how the {count} are combined: 0, 1 or 10, or lvm_stripes")
-    if raid is not None and count < 2:
-        raise ValueError(f"raid {raid} needs a count of disks")
-    if raid == 10 and (count < 4 or count % 2):
-        raise ValueError(f"count {count} is impossible for raid 10: it takes at least two pairs")
+        raise ValueError(f"raid is missing: set how the {count} are combined: 0, 1, 5, 6 or 10, or lvm_stripes")
+    if raid is not None:
+        _check_level(raid, count)
     if stripes is not None and (stripes < 2 or count % stripes):
         raise ValueError(f"lvm_stripes {stripes} is impossible for {count} disks: it must be a divisor of at least 2")
     if disk.chunk_bytes is not None:
-        if raid not in {0, 10} and stripes is None:
-            raise ValueError("chunk needs raid 0, raid 10 or lvm_stripes")
+        if raid not in _STRIPED and stripes is None:
+            raise ValueError("chunk needs raid 0, 5, 6 or 10, or lvm_stripes")
         if disk.chunk_bytes < _LEAST_CHUNK_BYTES or not math.log2(disk.chunk_bytes).is_integer():
             raise ValueError(f"chunk {disk.chunk} is not a power of 2 from 4kB")
+
+
+def _check_level(raid: int, count: int) -> None:
+    if count < 2:
+        raise ValueError(f"raid {raid} needs a count of disks")
+    if raid == 10 and (count < 4 or count % 2):
+        raise ValueError(f"count {count} is impossible for raid 10: it takes at least two pairs")
+    if count < _LEAST_OF_PARITY.get(raid, 0):
+        raise ValueError(f"count {count} is impossible for raid {raid}: it takes at least {_LEAST_OF_PARITY[raid]}")
 
 
 def _read_bytes(key: str, text: str) -> float:

@@ -12,7 +12,7 @@ from statistics import median
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, Price, StorageCeilings
-from pgdyno.analyse.disk.raid import array_words, count_copies, times_of
+from pgdyno.analyse.disk.raid import array_words, count_copies, has_parity, times_of
 from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.prices import REGION
 from pgdyno.facts.volumes import find_volume, price_of
@@ -21,6 +21,10 @@ from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.units import PAGE_BYTES, format_cpus
 
 _GIBIBYTE, _MEGABYTE = 2**30, 10**6
+_NO_FLUSH = "no source says how long a flush takes: declare volume_latency_ms, or measure"
+_NO_FLUSH_OF_PARITY = (
+    "with parity a small write reads before it writes, and a controller's cache may hide that: declare flush_ms, or measure"
+)
 
 
 class VolumeFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +111,7 @@ def compute_ceilings(
     }
     flush = find_flush_time(disk, declared_by=declared_by)
     if flush is None:
-        absent["flushes_per_s"] = "no source says how long a flush takes: declare volume_latency_ms, or measure"
+        absent["flushes_per_s"] = _NO_FLUSH_OF_PARITY if has_parity(disk) else _NO_FLUSH
     if disk.size_bytes is None:
         absent["capacity_bytes"] = "no size is declared"
     return StorageCeilings(
@@ -178,9 +182,15 @@ def compute_array_ceiling(name: str, each: VolumeFigure, disk: DiskSpec, limits:
 
 
 def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
-    """Find the duration of a flush, declared or else published; None if it is unknown."""
+    """Find the duration of a flush, declared or else published; None if it is unknown.
+
+    Of an array with parity only a declared one of the whole path holds: a controller's cache may hide what a small write
+    reads first.
+    """
     if disk.flush_ms is not None:
         return FlushTime(value_s=disk.flush_ms / 1000, binds=Limit.PATH, how=declared_by)
+    if has_parity(disk):
+        return None
     if disk.volume_latency_ms is not None:
         how = f"{declared_by}, of each volume"
         return FlushTime(value_s=disk.volume_latency_ms / 1000, binds=Limit.VOLUME, how=how)

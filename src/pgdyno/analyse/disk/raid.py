@@ -44,6 +44,7 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
 # with 16 requests of 1 MiB under way, and wrote 509: eight and four times the 125 MiB/s of each.
 # Source: github.com/ecraftagency/postgres_10k_tps_olap, data_throughput_fio and data_seq_write_fio of 2026-01-03.
 _MIRRORS = frozenset({"raid1", "raid10"})
+_PARITY = frozenset({"raid4", "raid5", "raid6"})
 # For n disks, by level as md calls it. A write waits for all mirrors; a write with parity reads the old data and parity
 # and writes both again, which is 4 I/Os, and 6 with two parities. The one parity disk of RAID 4 serves no reads, and has
 # two I/Os of every write. Source: md(4); Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214.
@@ -80,6 +81,11 @@ def times_of(disk: DiskSpec) -> ArrayTimes:
         # Space beyond the first set of stripes is elsewhere: no file is faster because of it.
         return array_times("raid0", disk.lvm_stripes)
     return array_times(f"raid{disk.raid or 0}", disk.count, can_seek=disk.disk_kind != "hdd")
+
+
+def has_parity(disk: DiskSpec) -> bool:
+    """Return whether a declared array keeps parity, for which a small write reads before it writes."""
+    return disk.raid is not None and f"raid{disk.raid}" in _PARITY
 
 
 def list_arrays(look: StorageStack) -> list[Stripe]:

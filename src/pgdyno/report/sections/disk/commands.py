@@ -179,7 +179,7 @@ def _make_array(system: NewFileSystem) -> Iterator[str]:
     if disk.raid is not None:
         chunk = "" if system.chunk_kb is None or disk.raid == 1 else f" --chunk={system.chunk_kb}K"
         # Without a bitmap, a power failure is followed by a copy of the whole array. mdadm asks if it is not said.
-        bitmap = " --bitmap=internal" if disk.raid in {1, 10} else ""
+        bitmap = " --bitmap=internal" if disk.raid != 0 else ""
         yield (
             f"mdadm --create {_array(system)} --run --level={disk.raid} --raid-devices={disk.count}{chunk}{bitmap} {devices}"
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
-from pgdyno.analyse.disk.raid import array_words
+from pgdyno.analyse.disk.raid import array_words, has_parity, times_of
 from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.facts.mount_options import judge_mount_options
 from pgdyno.record.machine.disk_facts import DiskFacts
@@ -243,10 +243,16 @@ def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
     lasting = _join(limits.iops, limits.bytes_per_s)
     burst = _join(limits.burst_iops, limits.burst_bytes_per_s)
     more = f", and {burst} for a while" if burst and burst != lasting else ""
-    is_mirrored = any(_is_mirrored(view) for view in held)
-    copies = " Each write to a mirror counts separately." if is_mirrored else ""
+    copies = "".join(f" {words}" for words in dict.fromkeys(map(_say_copies, held)) if words)
     name = limits.name[:1].upper() + limits.name[1:] if limits.name.startswith("the ") else limits.name
     return f"{name} sustains {lasting} to all of its network volumes together{more}.{copies}"
+
+
+def _say_copies(view: LayoutView) -> str:
+    if view.declared is not None and has_parity(view.declared):
+        times = times_of(view.declared).copies_of(TRANSFERS["random_write_iops"])
+        return f"With parity, each small write counts as {times:.3g} I/Os."
+    return "Each write to a mirror counts separately." if _is_mirrored(view) else ""
 
 
 def _is_mirrored(view: LayoutView) -> bool:
