@@ -100,6 +100,8 @@ def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
         " c7g.2xlarge` says what it would be on an instance, and with `--prices FILE` at a price of your own, as `./pgdyno studies"
         " prices/template` explains."
     )
+    # Without a record there is no folder to name.
+    assert "`pgdyno price --host c7g.2xlarge` says" in describe_price(unknown, record="")
     assert [cost_table(unknown), worth_table(unknown), alternatives_table(unknown)] == [None] * 3
     assert tuple(explain_price(unknown)) == ()
     assert describe_costs(msgspec.structs.replace(report, price=unknown)) == (

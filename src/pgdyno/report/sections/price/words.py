@@ -25,7 +25,7 @@ from pgdyno.report.lists import join_names
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _MOST_NAMED = 4
 _HOW_TO_GIVE = (
-    "`pgdyno price {record} --host c7g.2xlarge` says what it would be on an instance, and with `--prices FILE` at a price of"
+    "`pgdyno price{record} --host c7g.2xlarge` says what it would be on an instance, and with `--prices FILE` at a price of"
     " your own, as `pgdyno studies prices/template` explains"
 )
 _HOW_TO_LOOK_UP = "look at {pages}, and write them into a file for `pgdyno price --prices FILE`, as `pgdyno studies prices/template` explains"
@@ -54,14 +54,14 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno", record: str = 
     Args:
         price: The known prices.
         program: The name under which the user called pgdyno.
-        record: The folder of the record.
+        record: The folder of the record; empty without one.
     """
     cost = price.cost
     if not cost.costs:
         how = (
             _HOW_TO_LOOK_UP.format(pages=cost.look_up)
             if cost.look_up
-            else _HOW_TO_GIVE.format(record=shlex.quote(record))
+            else _HOW_TO_GIVE.format(record=f" {shlex.quote(record)}" if record else "")
         )
         how, reasons = with_program(how, program), dict.fromkeys(cost.absent.values())
         if len(reasons) > 1 and price.topology is None:
