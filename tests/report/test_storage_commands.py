@@ -104,6 +104,10 @@ def test_mount_options() -> None:
         (DiskSpec(kind="local-ssd", filesystem="zfs"), "commands are known of xfs and ext4 only"),
         (DiskSpec(kind="local-ssd", mount_options="noatime; reboot"), "are no options of fstab"),
         (DiskSpec(kind="local-ssd", mount_options="$(reboot)"), "are no options of fstab"),
+        # The disks would have been emptied before mount failed. XFS is the default.
+        (DiskSpec(kind="local-ssd", mount_options="noatime,nobarrier"), "nobarrier of the data: xfs refuses it"),
+        (DiskSpec(kind="hdd", filesystem="xfs", mount_options="data=writeback"), "data=writeback of the data: xfs"),
+        (DiskSpec(kind="hdd", filesystem="ext4", mount_options="logbsize=256k"), "logbsize=256k of the data: ext4"),
     ],
 )
 def test_what_cannot_be_made_is_refused(disk: DiskSpec, words: str) -> None:

@@ -23,6 +23,12 @@ from pgdyno.tune.types import Disk
 _FILESYSTEMS = ("xfs", "ext4")
 # Options of access times, of which a file system has one. Source: Linux, mount(8).
 _ACCESS_TIMES = frozenset({"atime", "noatime", "relatime", "norelatime", "strictatime", "nostrictatime"})
+# Options, without their values, that the other file system refuses, so that mount fails. XFS has taken neither word for
+# barriers since Linux 4.19. Source: Linux, Documentation/admin-guide/xfs.rst, "Removed Mount Options", and ext4.rst.
+_OWN_OPTIONS = {
+    "ext4": frozenset({"barrier", "nobarrier", "data", "commit", "delalloc", "nodelalloc"}),
+    "xfs": frozenset({"allocsize", "logbufs", "logbsize", "largeio", "swalloc", "inode64", "inode32"}),
+}
 # Whatever else is in a mount option could end the word in a shell or in fstab.
 _MOUNT_OPTIONS = re.compile(r"[A-Za-z0-9_.,:=/+-]*")
 
@@ -52,7 +58,7 @@ def plan_file_systems(host: HostSpec) -> tuple[NewFileSystem, ...]:
     """Decide how the declared disks are made: the data's first, then the WAL's if it has one.
 
     Raises:
-        SpecError: No disk of the data is declared, or a file system or mount option that cannot be made.
+        SpecError: No disk of the data is declared, or a file system that cannot be made or mounted as declared.
     """
     if host.disk is None:
         raise SpecError(
@@ -76,6 +82,7 @@ def _plan(role: str, spec: DiskSpec, disk: Disk) -> NewFileSystem:
         raise SpecError(
             f"mount_options {declared!r} of the {role} are no options of fstab", hint='for example "noatime"'
         )
+    _check_own_options(role, declared, filesystem)
     array = next((one for one in disk.devices if one.data_disks > 1), None)
     chunk_kb = None if array is None else advise_chunk_kb(array)
     others = [one for one in declared.split(",") if one and one not in _ACCESS_TIMES]
@@ -93,3 +100,14 @@ def _plan(role: str, spec: DiskSpec, disk: Disk) -> NewFileSystem:
         scheduler=SCHEDULERS.get(disk.kind),
         read_ahead_kb=read_ahead_kb if read_ahead_kb > READ_AHEAD_STOCK_KB else None,
     )
+
+
+def _check_own_options(role: str, declared: str, filesystem: str) -> None:
+    for option in declared.split(","):
+        owner = next((one for one, names in _OWN_OPTIONS.items() if option.partition("=")[0] in names), filesystem)
+        if owner != filesystem:
+            raise SpecError(
+                f"mount_options {option} of the {role}: {filesystem} refuses it, so that mount would fail after the file system"
+                " was made",
+                hint=f'leave it out, or declare filesystem = "{owner}"',
+            )
