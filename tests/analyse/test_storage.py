@@ -225,7 +225,8 @@ def test_figures_of_the_whole_path() -> None:
     [
         ('volume = "gp3"\nsize = "50GB"', "flushes_per_s", "no source says how long a flush takes"),
         ('volume = "local-nvme"\nsize = "500GB"', "read_bytes_per_s", "no source says it of local-nvme"),
-        ('volume = "local-nvme"\nsize = "500GB"', "price", "only volumes of clouds"),
+        ('volume = "local-nvme"\nsize = "500GB"', "price", "a local disk is part of its machine's"),
+        ('kind = "network-ssd"\nsize = "1TB"\nrandom_read_iops = 5_000', "price", "no volume of a cloud is named"),
         ('volume = "essd-pl1"\nsize = "500GB"', "price", "no source says what a GiB costs"),
         ('volume = "io2"\nsize = "500GB"\nvolume_iops = 40_000', "price", "what IOPS cost beyond 32,000"),
         ('kind = "hdd"', "capacity_bytes", "no size is declared"),

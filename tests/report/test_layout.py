@@ -159,6 +159,18 @@ def test_an_array_that_only_one_side_has_is_said(tmp_path: Path) -> None:
         assert ("is declared" in said) is bool(words), said
 
 
+def test_a_single_volume_is_no_array_whatever_binds_it() -> None:
+    limits, shown = limits_of(HostSpec(instance="c7g.2xlarge")), []
+    for count, raid in ((1, None), (2, 0)):
+        disk = DiskSpec(volume="gp3", size="500GB", count=count, raid=raid, volume_iops=13_000, volume_mb_s=500)  # type: ignore[arg-type]
+        view = LayoutView(title="data", declared=disk, limits=limits, ceilings=compute_ceilings(disk, limits))
+        table = ceilings_table(view)
+        assert table is not None
+        assert {row[-1].text for row in table.rows[:4]} == {"instance"}
+        shown.append([row[2].text for row in table.rows[:4]])
+    assert shown == [["—"] * 4, ["26,000", "26,000", "1,000 MiB", "1,000 MiB"]]
+
+
 def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
     look = found(tmp_path, "two disks, of which an ordinary account cannot tell")
     text = printed(

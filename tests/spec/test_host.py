@@ -102,6 +102,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     [
         ('instance = "r8g.2xlarge"\n[host.disk]\nkind = "hdd"\n', "only a study has a [host] table"),
         ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "-5GB"\n', "shows every key with a value"),
+        ('instance = "r8g.2xlarge"\n[disk]\nvolume = "pd-ssd"\nsize = "5GB"\n', 'give kind = "network-ssd" instead'),
         ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsise = "5GB"\n', "did you mean size?"),
         ('instance = "r8g.2xlarge"\n[disk]\nkind = "hdd"\ncount = 4\nraid = 4\n', "one of 0, 1, 5, 6, 10"),
     ],

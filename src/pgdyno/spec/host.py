@@ -281,6 +281,8 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
         hint = f"did you mean {found.nearest}?"
     elif found.path == "host":
         hint = "only a study has a [host] table: in a host file they are at the top, and its disk is [disk]"
+    elif found.key == "volume" and "is unknown" in found.fact:
+        hint = 'of a volume that is not among them, give kind = "network-ssd" instead, and its figures, such as random_read_iops'
     elif found.key in found.keys:
         hint = "`pgdyno studies hosts/template` shows every key with a value"
     line = find_line(text, found.path) if found.path else None

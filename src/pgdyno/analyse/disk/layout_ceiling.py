@@ -22,9 +22,7 @@ from pgdyno.units import PAGE_BYTES, format_cpus
 
 _GIBIBYTE, _MEGABYTE = 2**30, 10**6
 _NO_FLUSH = "no source says how long a flush takes: declare volume_latency_ms, or measure"
-_NO_FLUSH_OF_PARITY = (
-    "with parity a small write reads before it writes, and a controller's cache may hide that: declare flush_ms, or measure"
-)
+_NO_FLUSH_OF_PARITY = "with parity a small write reads before it writes, and a controller's cache may hide that: declare flush_ms, or measure"
 
 
 class VolumeFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,8 +337,11 @@ def _capacity(disk: DiskSpec, size_bytes: float) -> Ceiling:
 
 
 def _find_price(disk: DiskSpec, region: str, absent: dict[str, str]) -> Price | None:
-    if disk.volume is None or disk.size_bytes is None or disk.disk_kind != "network-ssd":
-        absent["price"] = "only volumes of clouds have a price of their own"
+    if disk.volume is None or disk.size_bytes is None:
+        absent["price"] = "none is known, as no volume of a cloud is named"
+        return None
+    if disk.disk_kind != "network-ssd":
+        absent["price"] = "a local disk is part of its machine's"
         return None
     if region != REGION:
         absent["price"] = f"no source says what {disk.volume} costs in {region}"

@@ -118,7 +118,10 @@ def ceilings_table(view: LayoutView) -> Table | None:
     return Table(
         caption="Maximum performance",
         columns=(*titles, Column(title="bound by")),
-        rows=tuple(_ceiling_row(name, one, view.ceilings.absent.get(name)) for name, one in found.items()),
+        rows=tuple(
+            _ceiling_row(name, one, view.ceilings.absent.get(name), is_single=_is_single(view))
+            for name, one in found.items()
+        ),
         remark="Random: 8 kB each. Sequential: one stream, read ahead. Flushes: one at a time.",
     )
 
@@ -204,14 +207,17 @@ def _transfers(ceilings: StorageCeilings) -> dict[str, Ceiling]:
     return {name: one for name, one in found.items() if one is not None}
 
 
-def _ceiling_row(name: str, ceiling: Ceiling | None, reason: str | None) -> tuple[Cell, ...]:
+def _is_single(view: LayoutView) -> bool:
+    """Return whether a single volume is declared, which is no array, whatever binds it."""
+    return view.declared is not None and view.declared.count == 1 and view.declared.volume is not None
+
+
+def _ceiling_row(name: str, ceiling: Ceiling | None, reason: str | None, *, is_single: bool) -> tuple[Cell, ...]:
     if ceiling is None:
         return (text(_TITLES[name]), *(text(None),) * 3, absent(reason), text(None), text(None))
     parts = (ceiling.volume_value, ceiling.array_value, ceiling.instance_value, ceiling.value, ceiling.burst_value)
-    # A single volume is no array.
-    shown = [
-        _show(None if ceiling.binds is Limit.VOLUME and place == 1 else one, name) for place, one in enumerate(parts)
-    ]
+    is_no_array = ceiling.binds is Limit.VOLUME or (is_single and ceiling.volume_value is not None)
+    shown = [_show(None if is_no_array and place == 1 else one, name) for place, one in enumerate(parts)]
     if ceiling.is_machine_unknown:
         shown[2], shown[3] = "not known", f"at most {shown[3]}"
     binds = f"{ceiling.binds.value} or machine" if ceiling.is_machine_unknown else ceiling.binds.value
