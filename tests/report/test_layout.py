@@ -171,6 +171,24 @@ def test_a_single_volume_is_no_array_whatever_binds_it() -> None:
     assert shown == [["—"] * 4, ["26,000", "26,000", "1,000 MiB", "1,000 MiB"]]
 
 
+def test_what_8_kb_make_of_published_iops_is_said() -> None:
+    said = {}
+    for volume, more in (
+        ("gp3", {"volume_iops": 20_000}),
+        ("local-nvme", {}),
+        ("essd-pl1", {}),
+        ("io2", {"volume_iops": 9_000}),
+    ):
+        disk = DiskSpec(volume=volume, size="2000GB", **more)  # type: ignore[arg-type]
+        said[volume] = " ".join(
+            explain_layout(LayoutView(title="data", declared=disk, ceilings=compute_ceilings(disk)))
+        )
+    assert "Of the 20,000 IOPS of a volume, its 125 MiB/s carry 16,000 of 8 kB." in said["gp3"]
+    assert "The IOPS of local-nvme are published of 4 kB each; of 8 kB it may do fewer." in said["local-nvme"]
+    assert "Of the 50,000 IOPS of a volume, its 350 MB/s carry 42,725 of 8 kB." in said["essd-pl1"]
+    assert "8 kB" not in said["io2"]
+
+
 def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
     look = found(tmp_path, "two disks, of which an ordinary account cannot tell")
     text = printed(

@@ -72,6 +72,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bought_mb: Line | None = None
     least_iops: float | None = None
     """Least IOPS that must be provisioned; None if some are included, or no source states it."""
+    iops_bytes: int | None = None
+    """Size of each I/O that the IOPS were published of, where that is less than a page of PostgreSQL; None: 8 kB or more."""
     write_ratio: float = 1.0
     """Share of the IOPS that is available for writes."""
     write_ms: float | None = None

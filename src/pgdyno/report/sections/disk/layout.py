@@ -14,12 +14,14 @@ from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limi
 from pgdyno.analyse.disk.raid import array_words, has_parity, times_of
 from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.facts.mount_options import judge_mount_options
+from pgdyno.facts.volumes import find_volume
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.spec.host import PATH_FIGURES, DiskSpec
+from pgdyno.units import PAGE_BYTES
 
 _MEGABYTE, _MEBIBYTE = 10**6, 2**20
 _TITLES = {
@@ -133,6 +135,8 @@ def explain_layout(view: LayoutView) -> Iterator[str]:
     ceilings = view.ceilings
     for judged in judge_mount_options((view.declared and view.declared.mount_options) or "", None):
         yield f"{', '.join(judged.seen)}: the file system {judged.claim} {judged.why}"
+    if view.declared is not None and view.declared.volume is not None:
+        yield from _say_pages(view.declared)
     if any(one.is_machine_unknown for one in _transfers(ceilings).values()):
         yield _MACHINE_UNKNOWN
     if any(one.burst_value is not None for one in _transfers(ceilings).values()):
@@ -200,6 +204,17 @@ def _describe_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
     if stripe is None and level is not None and look.devices and not look.unseen:
         array = f"{level} of {disk.lvm_stripes or disk.count}"
         yield f"An array is declared, {array}; none was found. A controller's own array shows as one disk."
+
+
+def _say_pages(disk: DiskSpec) -> Iterator[str]:
+    """Say where a volume does fewer I/Os of 8 kB than its data sheet has or was paid for, and where that is not known."""
+    ability, volume = disk.volume_ability, find_volume(disk.volume or "")
+    pages = None if ability.bytes_per_s is None else ability.bytes_per_s / PAGE_BYTES
+    if pages is not None and pages < ability.read_iops:
+        rate = _show_rate(ability.bytes_per_s or 0.0)
+        yield f"Of the {format_count(ability.read_iops)} IOPS of a volume, its {rate}/s carry {format_count(pages)} of 8 kB."
+    if volume.iops_bytes is not None and volume.iops_bytes < PAGE_BYTES:
+        yield f"The IOPS of {volume.name} are published of {format_bytes(volume.iops_bytes)} each; of 8 kB it may do fewer."
 
 
 def _transfers(ceilings: StorageCeilings) -> dict[str, Ceiling]:
