@@ -88,7 +88,7 @@ def _put_max_wal(draft: Draft) -> None:
         size(limit.value_bytes),
         layer=Layer.WAL,
         reason=reason,
-        formula=f"WAL rate × {clock_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB and two segments, at most what recovery in time and 1/4 of the space that data and wal_keep_size leave free (0.6 of an own volume's) allow; where data are still to come, no less than the built-in 1 GB or 1/4 of the space without them",
+        formula=f"WAL rate × {clock_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB and two segments, at most what recovery in time (where that is only assumed, no less than the WAL of 30 s) and 1/4 of the space that data and wal_keep_size leave free (0.6 of an own volume's) allow; where data are still to come, no less than the built-in 1 GB or 1/4 of the space without them",
         inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset, *_image_left(draft)),
         source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
         trades="space for WAL, and a longer recovery after a crash",

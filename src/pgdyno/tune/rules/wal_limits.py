@@ -7,13 +7,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.tune.checkpoints import interval_s, recovery_s, wal_by_recovery_bytes
+from pgdyno.tune.checkpoints import interval_s, recovery_s, wal_by_recovery_bytes, wal_rate
 from pgdyno.tune.draft import MB, Draft, round_down, round_up, size
 from pgdyno.tune.room import STOCK_MAX_WAL_BYTES, checkpoints_room_bytes, describe_shortage, share_of_left_bytes
 from pgdyno.tune.rules.wal_pace import SHORTEST_S, compression_of, distance_of, longest_s
 from pgdyno.tune.types import Origin
 from pgdyno.units import format_bytes
 
+# Checkpoints closer together than this make the server ask for a larger max_wal_size in its log.
+# Source: PostgreSQL 18 manual, section 19.5.2, checkpoint_warning.
+_WARNED_S = 30.0
 # Longer recovery times are not suggested.
 _LONGEST_ADVICE_MIN = 60
 
@@ -60,14 +63,21 @@ def find_limit(draft: Draft, compression: str, *, wanted_bytes: float = math.inf
     subject = draft.subject
     by_recovery = wal_by_recovery_bytes(subject, compression)
     if subject.recovery_s.origin is Origin.ASSUMED:
-        # The limit is only assumed: it must not be lower than on an untuned server.
-        by_recovery = max(by_recovery, STOCK_MAX_WAL_BYTES)
+        # The limit is only assumed: it must not be lower than on an untuned server, nor than what the server asks for.
+        by_recovery = max(by_recovery, STOCK_MAX_WAL_BYTES, _unwarned_bytes(draft, compression))
     return WalLimit(
         wanted_bytes=wanted_bytes,
         by_disk_bytes=checkpoints_room_bytes(draft),
         by_recovery_bytes=by_recovery,
         least_bytes=2 * subject.wal_segment_bytes,
     )
+
+
+def _unwarned_bytes(draft: Draft, compression: str) -> float:
+    """Return the least max_wal_size under which the load brings checkpoints no more often than the server warns of."""
+    written = wal_rate(draft.subject, compression, timeout_s=_WARNED_S).value * _WARNED_S
+    segment = draft.subject.wal_segment_bytes
+    return round_up(math.ceil(written / segment) * segment * (1 + draft.number("checkpoint_completion_target")))
 
 
 def describe_limit(draft: Draft, limit: WalLimit) -> str:
@@ -84,7 +94,11 @@ def describe_limit(draft: Draft, limit: WalLimit) -> str:
             )
             why = f"data leave no room for more, and it is {least}"
     elif lasts_s > allowed_s:
-        least = "the least that the server takes" if limit.value_bytes == limit.least_bytes else "what is built in"
+        least = f"the least with which checkpoints are {_WARNED_S:g} s apart, below which the server warns of them"
+        if limit.value_bytes in {limit.least_bytes, STOCK_MAX_WAL_BYTES}:
+            least = (
+                "what is built in" if limit.value_bytes == STOCK_MAX_WAL_BYTES else "the least that the server takes"
+            )
         why = f"it is {least}, and recovery after a crash takes up to {_round_duration(lasts_s)} even so"
     return f"{why}; the load could use {format_bytes(round_up(limit.wanted_bytes))}."
 
@@ -109,14 +123,12 @@ def note_limit(draft: Draft, limit: WalLimit) -> Iterator[str]:
         yield from () if shortage else (f"{only} as its disk has no room for more: give pg_wal a larger one.",)
         return
     allowed = _format_duration(subject.recovery_s.value)
+    if is_assumed:
+        allowed = f"the {allowed} that are assumed"
     purpose = f"so that recovery after a crash ends within {allowed}"
     if _find_recovery_s(draft, held) > subject.recovery_s.value:
-        purpose = f"and recovery after a crash may take longer than {allowed} even so"
-    wish = (
-        ", which is assumed: say with --recovery how long it may take"
-        if is_assumed
-        else ": a longer --recovery allows more"
-    )
+        purpose = f"and recovery after a crash may even so take longer than {allowed}"
+    wish = ": say with --recovery how long it may take" if is_assumed else ": a longer --recovery allows more"
     yield f"{only} {purpose}{wish}; {_describe_enough(draft, limit)}."
 
 
