@@ -228,7 +228,6 @@ def test_figures_of_the_whole_path() -> None:
         ('volume = "local-nvme"\nsize = "500GB"', "price", "a local disk is part of its machine's"),
         ('kind = "network-ssd"\nsize = "1TB"\nrandom_read_iops = 5_000', "price", "no volume of a cloud is named"),
         ('volume = "essd-pl1"\nsize = "500GB"', "price", "no source says what a GiB costs"),
-        ('volume = "io2"\nsize = "500GB"\nvolume_iops = 40_000', "price", "what IOPS cost beyond 32,000"),
         ('kind = "hdd"', "capacity_bytes", "no size is declared"),
     ],
 )

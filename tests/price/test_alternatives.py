@@ -118,14 +118,12 @@ def test_iops_beyond_what_the_instance_lets_through_are_not_bought_again(flush: 
     assert (found["io2"].per_month or 0.0) > 140.0
 
 
-def test_what_cannot_be_bought_says_so() -> None:
-    # 60,000 IOPS of a volume: io2 could, and no source says what those beyond 32,000 cost.
+def test_many_iops_cost_less_beyond_a_number() -> None:
     found = alternatives(
         host_of('volume = "gp3"\nsize = "500GB"\nvolume_iops = 60_000\nvolume_mb_s = 2_000', instance="r8g.48xlarge")
     )
     (io2,) = found.volumes
-    assert io2.per_month is None
-    assert io2.reason == "no source says what IOPS cost beyond 32,000"
+    assert io2.per_month == pytest.approx(500 * 0.125 + 32_000 * 0.065 + 28_000 * 0.046)
 
 
 @pytest.mark.parametrize(

@@ -78,17 +78,20 @@ def test_what_nobody_declared_is_named_beside_the_total() -> None:
 
 
 def test_a_total_that_lacks_a_part_is_none() -> None:
-    found = price('instance = "c7g.2xlarge"\n[disk]\nvolume = "io2"\nsize = "500GB"\nvolume_iops = 40_000\n')
+    found = price('instance = "c7g.2xlarge"\n[disk]\nvolume = "essd-pl1"\nsize = "500GB"\n')
     assert found.costs == ()
-    assert "what IOPS cost beyond 32,000" in found.absent["on demand"]
-    assert found.absent["on demand"].startswith("data on io2, in us-east-1, in USD")
+    assert "what a GiB costs" in found.absent["on demand"]
+    assert found.absent["on demand"].startswith("data on essd-pl1, in us-east-1, in USD")
 
 
 @pytest.mark.parametrize(
     ("disks", "keys"),
     [
         # An own price replaces a volume's as a whole, so all that these volumes are paid for is named.
-        ('[disk]\nvolume = "io2"\nsize = "500GB"\nvolume_iops = 40_000\n', {"io2": "per_gib_month, per_iops_month"}),
+        (
+            'region = "eu-central-1"\n[disk]\nvolume = "io2"\nsize = "500GB"\nvolume_iops = 40_000\n',
+            {"io2": "per_gib_month, per_iops_month"},
+        ),
         (f'region = "eu-central-1"\n{ROOT}', {"gp3": "per_gib_month"}),
         (f'region = "eu-central-1"\n{DISK}{ROOT}', {"gp3": "per_gib_month, per_iops_month, per_mb_month"}),
     ],

@@ -111,11 +111,11 @@ def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
 
 
 def test_each_reason_for_a_missing_price_names_its_terms() -> None:
-    io2 = DiskSpec(volume="io2", size="500GB", volume_iops=40_000)
-    words = describe_price(price(build_report(), HostSpec(instance="r8g.48xlarge", disk=io2)))
+    essd = DiskSpec(volume="essd-pl1", size="500GB")
+    words = describe_price(price(build_report(), HostSpec(instance="r8g.48xlarge", disk=essd)))
     assert words.startswith(
-        "The cost on demand and on the spot market is not known: data on io2, in us-east-1, in USD: no source says what"
-        " IOPS cost beyond 32,000. The cost reserved 1 year and reserved 3 years is not known: no source says what an hour"
+        "The cost on demand and on the spot market is not known: data on essd-pl1, in us-east-1, in USD: no source says"
+        " what a GiB costs. The cost reserved 1 year and reserved 3 years is not known: no source says what an hour"
         " of r8g.48xlarge costs in us-east-1, in USD. Look at https://aws.amazon.com/ec2/pricing/ for reserved_1y_per_hour, "
     )
 

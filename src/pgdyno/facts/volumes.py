@@ -53,6 +53,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     value: float
 
 
+class CheaperIops(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The price of each IOPS beyond a number of them."""
+
+    beyond: float
+    usd_per_month: float
+
+
 class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A type of volume as published by its provider; volumes.toml documents the fields."""
 
@@ -88,8 +95,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Price per IOPS beyond the included ones."""
     usd_per_mb_month: float | None = None
     """Price per MB/s beyond the included ones."""
-    priced_iops: float | None = None
-    """IOPS up to which the price is known; None for all that can be provisioned."""
+    cheaper_iops: tuple[CheaperIops, ...] = ()
+    """Prices of IOPS beyond a number, smaller numbers first."""
     price_date: dt.date | None = None
     price_source: str | None = None
 
@@ -193,15 +200,22 @@ def price_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb_s
         ValueError: No source states a part of the price.
     """
     paid = count_paid(volume, size_gib, iops=iops, mb_s=mb_s)
-    if volume.priced_iops is not None and paid.get("usd_per_iops_month", 0.0) > volume.priced_iops:
-        raise ValueError(f"no source says what IOPS cost beyond {volume.priced_iops:,.0f}")
     total = 0.0
     for name, amount in paid.items():
         usd: float | None = getattr(volume, name)
         if usd is None:
             raise ValueError(f"no source says what {_PAID[name]}")
-        total += amount * usd
+        total += amount * usd - (_discount_of(volume, amount, usd) if name == "usd_per_iops_month" else 0.0)
     return total
+
+
+def _discount_of(volume: Volume, iops: float, usd: float) -> float:
+    """Return by how much the IOPS beyond each step are cheaper than at the price below it."""
+    discount = 0.0
+    for step in volume.cheaper_iops:
+        discount += max(0.0, iops - step.beyond) * (usd - step.usd_per_month)
+        usd = step.usd_per_month
+    return discount
 
 
 def count_paid(

@@ -63,7 +63,7 @@ class PriceBook(msgspec.Struct, frozen=True, kw_only=True):
                         usd_per_gib_month=row.per_gib_month,
                         usd_per_iops_month=row.per_iops_month,
                         usd_per_mb_month=row.per_mb_month,
-                        priced_iops=None,
+                        cheaper_iops=(),
                         price_date=row.date or self.own.date,
                         price_source=row.source or self.own.source,
                     )
