@@ -89,6 +89,12 @@ def test_machines_that_nobody_knows(hosts: tuple[str, ...], fact: str) -> None:
     assert caught.value.hint
 
 
+def test_a_shipped_host_file_without_its_folder_is_proposed_with_it() -> None:
+    with pytest.raises(SpecError) as caught:
+        price("v1-pg18", hosts=("ecs-essd-array",))
+    assert caught.value.hint == "did you mean hosts/ecs-essd-array?"
+
+
 def test_prices_that_are_not_understood(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(f'{OWN}[[instance]]\nname = "c7g.large"\non_demand_per_hour = "much"\n')

@@ -154,6 +154,9 @@ def test_machines_without_a_record_side_by_side() -> None:
     one = price_machine(HostSpec(instance="c7g.2xlarge"), 15000.0, PriceOptions())
     other = price_machine(HostSpec(instance="c7i.2xlarge"), 17000.0, PriceOptions())
     bare = price_machine(HostSpec(instance="c7i.large"), None, PriceOptions())
+    # Without TPS no transaction has a cost that full load would be the condition of.
+    assert "A month is 730 hours." in explain_price(bare)
+    assert any("a machine at full load for the whole month" in words for words in explain_price(one))
     priced = [PricedRecord(record_dir="", name=each.cost.name, price=each) for each in (one, other, bare)]
     text = printed(*priced, width=200)
     rows = {line[:31].strip(): line[31:].split() for line in text.partition("Side by side")[2].splitlines()}

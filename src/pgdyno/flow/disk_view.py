@@ -14,7 +14,7 @@ from pgdyno.analyse.disk.card import estimate_card
 from pgdyno.analyse.disk.ceiling import StorageCeilings
 from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, declared_entries, instance_limits_of
 from pgdyno.analyse.disk.entries import list_entries
-from pgdyno.errors import ExitCode, SpecError, with_program
+from pgdyno.errors import ExitCode, SpecError, did_you_mean, with_program
 from pgdyno.explain.disk.doubts import find_disk_doubts
 from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Severity
@@ -27,6 +27,7 @@ from pgdyno.report.input import CardView, FurtherCard
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.host import HostSpec, read_host
+from pgdyno.spec.shipped import list_shipped
 from pgdyno.tune.hosts import ceilings_of_emulation
 
 _HOST_FILE = ".toml"
@@ -180,8 +181,18 @@ def read_declared(host: str | None) -> HostSpec | None:
         return None
     path = Path(host)
     is_file = path.suffix == _HOST_FILE or "/" in host or path.is_file()
-    read = read_host(path, takes_instance=True) if is_file else HostSpec(instance=find_instance(host).name)
+    read = read_host(path, takes_instance=True) if is_file else _read_instance(host)
     return msgspec.structs.replace(read, emulate=False)
+
+
+def _read_instance(name: str) -> HostSpec:
+    try:
+        return HostSpec(instance=find_instance(name).name)
+    except SpecError as exc:
+        shipped = f"hosts/{name}"
+        if shipped not in list_shipped():
+            raise
+        raise SpecError(exc.fact, detail=exc.detail, hint=did_you_mean([shipped])) from exc
 
 
 def view_further_cards(store: RecordStore, record: StudyRecord) -> Iterator[FurtherCard]:

@@ -137,7 +137,7 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     cost = price.cost
     if not cost.costs:
         return
-    if price.loadings or price.is_of_average:
+    if price.loadings or price.is_of_average or not price.workloads:
         yield f"A month is {MONTH_H:.0f} hours."
     else:
         yield _say_full_load()
