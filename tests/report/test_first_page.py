@@ -22,6 +22,7 @@ from pgdyno.record.tuned import STOCK
 from pgdyno.record.types import ErrorFact, LoadHostFacts
 from pgdyno.report.documents.explanation import make_explanation
 from pgdyno.report.explanation import build_explanation
+from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
@@ -42,6 +43,9 @@ from tests.report.build_comparison import Effect, build_paired, build_split, bui
 from tests.report.build_derived import build_derived, build_layers, build_mixed
 from tests.report.build_explained import build_explained, build_explained_comparison
 from tests.report.build_search import build_search
+from tests.report.test_poolers import FIGURES
+from tests.report.test_poolers import make_report as build_pooled
+from tests.report.test_standbys import make_report as build_with_standbys
 
 RECORDS = Path(__file__).parent.parent / "data" / "records"
 _PROVEN = Finding(
@@ -321,6 +325,21 @@ def test_a_layer_that_is_faster_on_a_load_is_not_left_out() -> None:
     assert {step.standing for step in steps} == {StepCertainty.WEIGH}
     weigh = "Weigh the layer memory of the derived settings: faster on tpcb-like, slower on select-only."
     assert [step.words for step in steps if "layer" in step.words] == [weigh]
+
+
+@pytest.mark.parametrize(
+    ("report", "section"),
+    [
+        (build_split(), "parts"),
+        (build_with_standbys(1, {"synchronous_commit": "on"}), "standbys"),
+        (build_pooled(FIGURES), "poolers"),
+    ],
+    ids=("parts", "standbys", "pooler"),
+)
+def test_whoever_reads_the_first_page_only_reads_the_answer(report: ReportInput, section: str) -> None:
+    page = print_html(build_document(report), vega_js="")
+    places = [page.index(f) for f in ('id="first-page"', '<nav aria-label="Contents">', f'id="{section}"')]
+    assert places == sorted(places)
 
 
 def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:
