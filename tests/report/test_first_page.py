@@ -348,6 +348,21 @@ def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:
     assert _warns_of_figures(report)
 
 
+def test_the_first_page_says_why_its_figures_should_not_be_used() -> None:
+    grave = msgspec.structs.replace(_PROVEN, severity=Severity.CRITICAL, rule="")
+    claims = ("Something else was running.", "Trial 2 failed.", "Trial 3 failed.", "Trial 4 failed.")
+
+    def said(count: int) -> str:
+        findings = tuple(msgspec.structs.replace(grave, claim=claim) for claim in claims[:count] for _ in range(2))
+        report = msgspec.structs.replace(build_report(), findings=findings)
+        return next(words for block in build_head(report) if "should not" in (words := block.words))
+
+    warning = "These figures should not be used as they are. Something else was running."
+    assert said(1) == warning, "of two loads it is one reason"
+    assert said(3) == f"{warning} Trial 2 failed. Trial 3 failed."
+    assert said(4) == f"{warning} Trial 2 failed. “Measurement quality” has 2 more reasons."
+
+
 def _warns_of_figures(report: ReportInput) -> bool:
     return any("should not be used as they are" in block.words for block in build_head(report))
 

@@ -49,6 +49,7 @@ MIXED_REMARK = (
 )
 SIZES_REMARK = "kB, MB and GB are powers of 1024, as in PostgreSQL; MB/s are powers of 1000, as of disks."
 _NAMED_WORKLOADS = 4
+_CLAIMS_SAID = 2
 # Half the width of an interval that most questions need, as a share of the value.
 _WANTED_RATIO = 0.1
 # Beyond this number, more trials are not the remedy.
@@ -185,11 +186,8 @@ def build_head(report: ReportInput) -> Iterator[Block]:
     """Yield the first sentence, what was emulated, the warning about the figures, and the durability that was given up."""
     yield Prose(words=describe_study(report), brief=describe_bench(report), tone=Tone.LEAD, level=Level.HEADLINE)
     yield from build_emulated(report)
-    spoiling = sum(one.spoils_figures for one in report.findings)
-    if spoiling:
-        count = "one finding says" if spoiling == 1 else f"{spoiling} findings say"
-        why = f"These figures should not be used as they are: {count} why, under “Measurement quality”."
-        yield Prose(words=why, tone=Tone.ALARM, level=Level.HEADLINE)
+    if why := _say_why_not(report):
+        yield Prose(words=f"These figures should not be used as they are. {why}", tone=Tone.ALARM, level=Level.HEADLINE)
     losses = list_durability_given_up(report)
     if losses:
         listed = "; ".join(f"{one.assignment}: {one.consequence}" for one in losses)
@@ -200,6 +198,15 @@ def build_head(report: ReportInput) -> Iterator[Block]:
             tone=Tone.ALARM,
             level=Level.HEADLINE,
         )
+
+
+def _say_why_not(report: ReportInput) -> str:
+    """Say why the figures should not be used as they are; empty where they may be used."""
+    claims = [*dict.fromkeys(one.claim for one in report.findings if one.spoils_figures)]
+    left = len(claims) - _CLAIMS_SAID
+    # One that is left over takes no more room than the words that would count it.
+    said = claims if left <= 1 else [*claims[:_CLAIMS_SAID], f"“Measurement quality” has {left} more reasons."]
+    return " ".join(said)
 
 
 def build_cards(report: ReportInput) -> Iterator[Section]:
