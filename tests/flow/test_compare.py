@@ -74,7 +74,11 @@ def test_each_set_is_a_variant() -> None:
         {"commit_delay": "50", "commit_siblings": "10"},
         {"search_path": "a, b"},
     ]
-    assert study.question == ("Which is faster: commit_delay=0, commit_delay=50, commit_siblings=10, search_path=a, b?")
+    assert study.question == (
+        "Which is faster: commit_delay=0; commit_delay=50, commit_siblings=10; or search_path=a, b?"
+    )
+    asked = compare(set=["commit_delay=0", "commit_delay=50", "commit_delay=90"]).question
+    assert asked == "Which is faster: commit_delay=0, commit_delay=50 or commit_delay=90?"
     assert [workload.name for workload in study.workload] == ["tpcb-like"]
     assert (study.trials.duration_s, study.trials.warm_up_s) == (10, 3)
 
