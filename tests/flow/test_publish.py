@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def test_loads_that_answer_one_question_share_a_table(site: Path) -> None:
     assert "Durability given up" in text
     # Two trials say little, and a page must not promise more of every record.
     assert text.count("The trials give no useful interval of TPS.") == 2
+    assert text.count('<span class="detail interval">(n = 2)</span>') >= 2, "it would take a line for each word"
     assert "random order" not in text
     assert HOSTILE not in text
 
@@ -68,6 +70,17 @@ def test_what_may_not_be_compared_has_a_table_of_its_own() -> None:
     other = changed(study=change_load(clients=9), side=side)
     groups = group_sides([[other], [side], [side]])
     assert [[one.place for one in group] for group in groups] == [[1, 2], [0]]
+
+
+def test_each_entry_of_the_contents_has_a_name_of_its_own(tmp_path: Path) -> None:
+    named = [
+        copy_record(tmp_path / "one"),
+        copy_record(tmp_path / "two", at="2026-11-23T10:00:00+00:00", study=change_load(clients=9)),
+    ]
+    publish(named, to=tmp_path / "site", ui=Silent())  # type: ignore[arg-type]
+    listed = re.findall(r'<li><a href="#group-\d+">([^<]*)</a>', (tmp_path / "site/index.html").read_text())
+    assert len(set(listed)) == len(listed) == 2
+    assert any("9 clients" in name for name in listed)
 
 
 def test_data_that_have_no_scale_have_their_name(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.records.comparison import compare_records
 from pgdyno.explain.finding import Rival
+from pgdyno.report.document import Document, Prose
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.input import ReportInput
 from pgdyno.report.records import build_records
@@ -166,6 +167,29 @@ def test_drawn_quiet_and_within_its_width(
         browser.wait_for(LEFT_OF_PAGE, lambda left: left == [])
     assert browser.complaints == []
     assert browser.requests == [pages[name].as_uri()]
+
+
+def test_no_line_ends_within_an_interval(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = Document(title="Interval", blocks=(Prose(words="8 [6,800 – 10,500]"),), made_by="pgdyno")
+    page.write_text(print_html(words), encoding="utf-8")
+    browser.open(page)
+    tops = """(() => {
+      const interval = document.createRange(), text = document.querySelector("main p").firstChild;
+      interval.setStart(text, text.data.indexOf("["));
+      interval.setEnd(text, text.length);
+      document.querySelector("main p").style.width = `${interval.getBoundingClientRect().width + 4}px`;
+      return [...interval.getClientRects()].map((one) => one.top);
+    })()"""
+    assert len(set(browser.evaluate(tops))) == 1
+
+
+def test_changes_have_one_sign_in_words_and_on_axes(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["switchback"])
+    labels = browser.evaluate("[...document.querySelectorAll('svg text')].map(one => one.textContent)")
+    below_zero = [label for label in labels if label.endswith("%") and label[0] in "-\N{MINUS SIGN}"]
+    assert below_zero
+    assert not [label for label in below_zero if label.startswith("\N{MINUS SIGN}")]
 
 
 def test_no_table_of_a_curve_is_cut_on_a_desk_however_wide_its_intervals(

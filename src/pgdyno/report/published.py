@@ -58,8 +58,10 @@ def build_published(
         Prose(words=_LEAD, tone=Tone.LEAD),
         Section(title="Records", id="records", blocks=(_make_records_table(records),), is_listed=True),
     ]
+    names = [group[0].side.load_name for group in groups]
     for number, group in enumerate(groups, start=1):
-        blocks.append(_build_group(group, records, number))
+        is_alone = names.count(group[0].side.load_name) == 1
+        blocks.append(_build_group(group, records, number, is_alone=is_alone))
     audits = tuple(_build_audit(record, number) for number, record in enumerate(records, start=1))
     blocks.append(Section(title="Audits", id="audits", blocks=audits, is_listed=True))
     remark = Prose(words=_REMARK)
@@ -90,7 +92,9 @@ def _make_record_row(published: PublishedRecord) -> tuple[Cell, ...]:
     )
 
 
-def _build_group(group: Sequence[GroupedSide], records: Sequence[PublishedRecord], number: int) -> Section:
+def _build_group(
+    group: Sequence[GroupedSide], records: Sequence[PublishedRecord], number: int, *, is_alone: bool
+) -> Section:
     first = group[0].side
     limit = "" if first.limit is None else f", highest rate for {first.limit}"
     table = Table(
@@ -107,7 +111,13 @@ def _build_group(group: Sequence[GroupedSide], records: Sequence[PublishedRecord
         is_sortable=True,
     )
     title = f"{first.load_name}: {describe_load(first.load)}, {first.data_name}{limit}"
-    return Section(title=title, id=f"group-{number}", blocks=(table,), is_listed=True, list_title=first.load_name)
+    return Section(
+        title=title,
+        id=f"group-{number}",
+        blocks=(table,),
+        is_listed=True,
+        list_title=first.load_name if is_alone else "",
+    )
 
 
 def _make_row(grouped: GroupedSide, published: PublishedRecord) -> tuple[Cell, ...]:

@@ -12,7 +12,8 @@ from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_within
 from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict, effect_of
 
-PERCENT_LABEL = "(datum.value > 0 ? '+' : '') + format(datum.value, ',~g') + ' %'"
+# Vega writes a minus sign, where all other changes on the page have a hyphen.
+PERCENT_LABEL = r"(datum.value > 0 ? '+' : '') + replace(format(datum.value, ',~g'), '\u2212', '-') + ' %'"
 """How an axis labels changes, as a Vega expression."""
 _BAR_HEIGHT, _LINE_HEIGHT = 30, 15
 # The longest label line, in characters, that fits on a telephone.

@@ -51,8 +51,8 @@ def curve_chart(sweep: ClientSweep) -> Chart:
         alt=_describe(sweep),
         caption=f"Not drawn, because they have no interval yet: {', '.join(left_out)} clients." if left_out else "",
         legend=tuple(legend),
-        spec=_spec(clients=[point.clients for point in sweep.points]),
-        marks={"points": points, "law": law, "at": marks},
+        spec=_spec([point.clients for point in sweep.points], has_law=bool(law), has_marks=bool(marks)),
+        marks={"points": points, **({"law": law} if law else {}), **({"at": marks} if marks else {})},
     )
 
 
@@ -79,7 +79,7 @@ def _describe(sweep: ClientSweep) -> str:
     )
 
 
-def _spec(clients: list[int]) -> dict[str, Any]:
+def _spec(clients: list[int], *, has_law: bool, has_marks: bool) -> dict[str, Any]:
     x = {
         "type": "quantitative",
         "scale": {"type": "log", "base": 2, "domain": [clients[0] / 1.15, clients[-1] * 1.15], "nice": False},
@@ -91,40 +91,40 @@ def _spec(clients: list[int]) -> dict[str, Any]:
         "axis": {"title": None, "tickCount": 5, "labelExpr": NUMBER_LABEL},
     }
 
+    places = {
+        "data": {"name": "at"},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
+        "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS)},
+    }
+    curve = {
+        "data": {"name": "law"},
+        "mark": {"type": "line", "color": colour_of("muted"), "strokeWidth": 1.5},
+        "encoding": {"x": {"field": "clients", **x}, "y": {"field": "tps", **y}},
+    }
+    bars = {
+        "data": {"name": "points"},
+        "mark": {"type": "rule", "strokeWidth": 2.5},
+        "encoding": {
+            "x": {"field": "clients", **x},
+            "y": {"field": "low", **y},
+            "y2": {"field": "high"},
+            "color": colour_by("status", STATUS_HUES),
+        },
+    }
+    dots = {
+        "data": {"name": "points"},
+        "mark": {"type": "circle", "size": 80, "opacity": 1},
+        "encoding": {
+            "x": {"field": "clients", **x},
+            "y": {"field": "tps", **y},
+            "color": colour_by("status", STATUS_HUES),
+        },
+    }
     return {
         "width": "container",
         "height": 260,
-        "layer": [
-            {
-                "data": {"name": "at"},
-                "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS)},
-            },
-            {
-                "data": {"name": "law"},
-                "mark": {"type": "line", "color": colour_of("muted"), "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "clients", **x}, "y": {"field": "tps", **y}},
-            },
-            {
-                "data": {"name": "points"},
-                "mark": {"type": "rule", "strokeWidth": 2.5},
-                "encoding": {
-                    "x": {"field": "clients", **x},
-                    "y": {"field": "low", **y},
-                    "y2": {"field": "high"},
-                    "color": colour_by("status", STATUS_HUES),
-                },
-            },
-            {
-                "data": {"name": "points"},
-                "mark": {"type": "circle", "size": 80, "opacity": 1},
-                "encoding": {
-                    "x": {"field": "clients", **x},
-                    "y": {"field": "tps", **y},
-                    "color": colour_by("status", STATUS_HUES),
-                },
-            },
-        ],
+        # Vega complains of a layer without data.
+        "layer": [*([places] if has_marks else []), *([curve] if has_law else []), bars, dots],
         "resolve": {"scale": {"color": "independent"}},
         "config": CONFIG,
     }

@@ -25,6 +25,9 @@ from pgdyno.report.document import ChartBlock, Document, list_charts, list_conte
 from pgdyno.report.forms.paragraph import hold_together
 
 _VEGA_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+# A browser breaks a line after a dash although the space that follows may not be broken.
+_SPACE, _DASH = "\N{NO-BREAK SPACE}", "–\N{NO-BREAK SPACE}"
+_HELD_DASH = "–\N{WORD JOINER}\N{NO-BREAK SPACE}"
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -98,7 +101,8 @@ def _environment() -> jinja2.Environment:
 
 def _mark(words: str) -> Markup:
     """Return text with the parts between backticks as code; everything else is escaped."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(hold_together(words, "\N{NO-BREAK SPACE}")))))  # noqa: S704 - escaped
+    held = hold_together(words, _SPACE).replace(_DASH, _HELD_DASH)
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(held))))  # noqa: S704 - escaped
 
 
 @functools.cache
