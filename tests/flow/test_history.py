@@ -153,6 +153,7 @@ def test_a_change_says_how_much_since_when_and_what_else_changed(side: Side) -> 
     said = words(result)
     assert "TPS -1" in said
     assert "at most 5" in said
+    assert "the number of trials stands in its place" in said
 
 
 def with_events(result: Result, *, checkpoints: int, has_cliff: bool, duration_s: float = 60.0) -> Result:

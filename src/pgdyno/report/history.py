@@ -22,7 +22,7 @@ _REMARK = (
     f"Of 100 histories without a change, at most {ALPHA * 100:.0f} are said to have one, if each is looked at once and its"
     " results vary independently of each other. What drifts for weeks, such as a neighbour's load, counts as a change. The"
     f" brackets of a change allow for the search: of 100 histories with a change, at most {ALPHA * 100:.0f} have brackets that miss it,"
-    " if results vary after it as much as before."
+    " if results vary after it as much as before. Where an interval is too wide to be useful, the number of trials stands in its place."
 )
 
 
