@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.record.types import StudyRecord
@@ -134,6 +135,36 @@ def test_what_failed_before_it_was_run_again_is_told() -> None:
     block = build_switchback()
     number = block.analysis.workloads[0].trials[0].record.planned.number
     assert f"{words}: 1 block." in _claims(_failing(block, {number: 1}))
+
+
+def test_what_is_not_decided_because_trials_failed_is_told() -> None:
+    report = build_paired()
+    (comparison,) = report.analysis.comparisons
+    question = next(one for one in comparison.questions if one.metric == comparison.primary)
+    n = 12
+    ratios = tuple(0.05 + 0.01 * (-1) ** place for place in range(n))
+    verdict = msgspec.structs.replace(question.verdict, kind=VerdictKind.INCONCLUSIVE)
+
+    def tell(log_ratios: tuple[float, ...], extremes: tuple[tuple[float, ...], ...]) -> str:
+        asked = msgspec.structs.replace(question, log_ratios=log_ratios, extremes=extremes, verdict=verdict)
+        compared = msgspec.structs.replace(comparison, questions=(asked,))
+        analysis = msgspec.structs.replace(report.analysis, comparisons=(compared,))
+        (number, *_) = (one.record.planned.number for one in analysis.workloads[0].trials if one.record.error is None)
+        told = _failing(msgspec.structs.replace(report, analysis=analysis), {number: 1})
+        found = find_doubts(told.record, told.analysis)
+        return next(one.evidence for one in found if one.claim.startswith("Trials failed"))
+
+    words = f"not decided for that on {comparison.workload}: {question.variant}"
+    wide = (-0.5, *ratios[1:])
+    assert tell(ratios, (wide, ratios)).endswith(words)
+    # Without the failures, too, it is not decided.
+    open_ones = tuple(0.1 * (-1) ** place for place in range(n))
+    assert words not in tell(open_ones, ((-0.5, *open_ones[1:]), open_ones))
+    assert words not in tell(ratios, ())
+    assert words not in tell(ratios[:1], (wide[:1], ratios[:1]))
+    # Likewise of what would be equivalent.
+    alike = tuple(0.0001 * (-1) ** place for place in range(n))
+    assert tell(alike, ((-0.5, *alike[1:]), alike)).endswith(words)
 
 
 def test_rounds_that_were_cut_are_told() -> None:

@@ -20,6 +20,7 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.generators.slices import MergedSliceReader
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TRANSACTIONS_DIR
+from pgdyno.record.tries import count_failures
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.switchback import SliceRound
 
@@ -108,11 +109,11 @@ class BlockSchedule:
             self._choose_slice(known)
             return
         # The last round may still lack a slice; the sampling rate is in all variants alike and does not matter here.
-        rounds = self._make_rounds(known, self._loads)
+        rounds = self._make_rounds(folder, known, self._loads)
         if not rounds:
             return
         workload = self._trial.workload
-        parts = {(workload, name): self._make_rounds(known, loads) for name, loads in self._part_loads.items()}
+        parts = {(workload, name): self._make_rounds(folder, known, loads) for name, loads in self._part_loads.items()}
         self.news = describe_state(self._sequential, workload, rounds, parts, without=self._gone)
         undecided = self._sequential.undecided(workload, rounds, parts)
         with self._lock:
@@ -120,8 +121,9 @@ class BlockSchedule:
             if variants != self._variants:
                 self._variants, self._orders = variants, []
 
-    def _make_rounds(self, known: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[Round, ...]:
-        return rounds_of_slices(known, loads, trial=self._trial.number, sampling_rate=1.0)[:-1]
+    def _make_rounds(self, folder: Path, known: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[Round, ...]:
+        failures = count_failures(folder)
+        return rounds_of_slices(known, loads, trial=self._trial.number, sampling_rate=1.0, failures=failures)[:-1]
 
     def _draw_round(self) -> SliceRound:
         if self._slice_s is None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from pgdyno.analyse.comparison.e_process import Evidence, gather_evidence
 from pgdyno.analyse.comparison.final_look import LookPlace
+from pgdyno.analyse.comparison.repeats import Repeated, find_extremes
 from pgdyno.analyse.comparison.rounding import Rounding, find_pair_change
 from pgdyno.analyse.comparison.verdict import Verdict, decide_family
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
@@ -68,6 +69,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, tuple[Values, ...]]
     rounding: Mapping[str, Rounding] = {}
     """How values are rounded, by metric; none of metrics that are hardly rounded at all."""
+    repeated: tuple[str, ...] = ()
+    """The variant of each value whose trial had failed before; the reference may be there twice."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,11 +89,18 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the first trial in the round of the last pair; None without pairs."""
     resolution: float = 0.0
     """The most by which rounding can have changed a log ratio."""
+    extremes: tuple[tuple[float, ...], ...] = ()
+    """The log ratios at the lowest and at the highest that trials which failed leave possible; empty where both sides failed
+    alike."""
 
     def gather(self, verdict: Verdict) -> Evidence:
         """Gather the evidence of the pairs at the level of a verdict: that of the question, or with another level."""
         return gather_evidence(
-            self.log_ratios, alpha=verdict.sequential_alpha, looked=verdict.looked, resolution=self.resolution
+            self.log_ratios,
+            alpha=verdict.sequential_alpha,
+            looked=verdict.looked,
+            resolution=self.resolution,
+            extremes=self.extremes,
         )
 
 
@@ -220,6 +230,9 @@ class _Pair(NamedTuple):
     length_s: float
     log_ratio: float
     resolution: float
+    own_ratio: float
+    """ln of one run of the reference over the other."""
+    repeated: Repeated = Repeated()
 
 
 _Pairs = list[_Pair]
@@ -258,7 +271,9 @@ def _pair_with_reference(rounds: Sequence[Round], variant: str, reference: str, 
         if len(base) == 2 and len(other) == 1:
             log_ratio = math.log(other[0]) - sum(map(math.log, base)) / 2.0
             resolution = find_pair_change(one.rounding.get(metric), base, other)
-            pairs.append(_Pair(one.trial, one.at_s, one.length_s, log_ratio, resolution))
+            own_ratio = math.log(base[0]) - math.log(base[1])
+            repeated = Repeated(*map(one.repeated.count, (variant, reference)))
+            pairs.append(_Pair(one.trial, one.at_s, one.length_s, log_ratio, resolution, own_ratio, repeated))
     return pairs
 
 
@@ -272,7 +287,8 @@ def _pair_reference_runs(rounds: Sequence[Round], reference: str, metric: str) -
         if len(base) == 2:
             log_ratio = float(sign) * (math.log(base[0]) - math.log(base[1]))
             resolution = find_pair_change(one.rounding.get(metric), base[:1], base[1:])
-            pairs.append(_Pair(one.trial, one.at_s, one.length_s, log_ratio, resolution))
+            # The reference fails as it does itself.
+            pairs.append(_Pair(one.trial, one.at_s, one.length_s, log_ratio, resolution, log_ratio))
     return pairs
 
 
@@ -287,6 +303,10 @@ def _decide(
     looks: Mapping[tuple[str, str], _Look],
 ) -> dict[tuple[str, str], Question]:
     resolutions = [max((pair.resolution for pair in of), default=0.0) for of in pairs.values()]
+    extremes = [
+        find_extremes([pair.log_ratio for pair in of], [pair.own_ratio for pair in of], [pair.repeated for pair in of])
+        for of in pairs.values()
+    ]
     verdicts = decide_family(
         # Keyed by number, because joined names of variants and workloads may not be unique.
         {str(number): [pair.log_ratio for pair in of] for number, of in enumerate(pairs.values())},
@@ -298,6 +318,7 @@ def _decide(
         if experiment.final_look
         else None,
         resolutions={str(number): resolution for number, resolution in enumerate(resolutions)},
+        extremes={str(number): of for number, of in enumerate(extremes)},
     )
     return {
         (workload, variant): Question(
@@ -309,8 +330,11 @@ def _decide(
             verdict=msgspec.structs.replace(verdict, variant=variant),
             last_trial=of[-1].trial if of else None,
             resolution=resolution,
+            extremes=of_pairs,
         )
-        for ((workload, variant), of), verdict, resolution in zip(pairs.items(), verdicts, resolutions, strict=True)
+        for ((workload, variant), of), verdict, resolution, of_pairs in zip(
+            pairs.items(), verdicts, resolutions, extremes, strict=True
+        )
     }
 
 

@@ -17,7 +17,8 @@ of a pair, which few pairs can show; ADR 13 says what that gains and costs.
 It assumes that the pairs are independent and roughly normal; `benchmarks/verdicts.py --simulate` shows what happens if
 they are not. It rejects values that are not finite, and leaves verdicts to `verdict.py`. From the final look on, intervals
 are the intersection with that of the t-test (`final_look.py`), which was made once. No interval is narrower than rounding
-allows (`rounding.py`).
+allows (`rounding.py`). Where a pair is not what it would have been (`repeats.py`), evidence is the least, and an interval
+the widest, that its possible values leave.
 
 Sources: Pérez-Ortiz, Lardy, de Heide & Grünwald 2024, "E-statistics, group invariance and anytime-valid testing",
 Annals of Statistics 52, doi:10.1214/24-AOS2394; Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for
@@ -77,7 +78,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     mean: float | None
     """Mean of the log ratios; None without pairs."""
     sd: float | None
-    """Standard deviation of the log ratios (ddof = 1); None with fewer than two pairs."""
+    """Standard deviation of the log ratios (ddof = 1), with extremes the largest; None with fewer than two pairs."""
     alpha: float
     """One minus the confidence level of each procedure: of the e-process, and of the t-test at the final look."""
     log10_e_values: tuple[float, ...]
@@ -107,7 +108,14 @@ class ConfidenceSequence(NamedTuple):
     """Where the intersection of the looks is empty."""
 
 
-def gather_evidence(log_ratios: Sequence[float], *, alpha: float, looked: int = 0, resolution: float = 0.0) -> Evidence:
+def gather_evidence(
+    log_ratios: Sequence[float],
+    *,
+    alpha: float,
+    looked: int = 0,
+    resolution: float = 0.0,
+    extremes: Sequence[Sequence[float]] = (),
+) -> Evidence:
     """Compute the evidence from one question's pairs.
 
     Args:
@@ -115,19 +123,24 @@ def gather_evidence(log_ratios: Sequence[float], *, alpha: float, looked: int = 
         alpha: One minus the confidence level of each procedure's intervals, in (0, 1).
         looked: Number of pairs that were there at the final look; 0 without a look.
         resolution: The most by which rounding can have changed a log ratio.
+        extremes: What the log ratios may have been otherwise. Each e-value is then the least of the largest so far, each
+            interval holds those of all, and the spread is the largest.
 
     Raises:
         ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
     """
-    values = np.asarray(log_ratios, dtype=np.float64)
-    sequence = confidence_sequence(values, alpha, looked, resolution)
-    n, (_, means, squares) = len(values), _moments(values)
+    values = np.array([log_ratios, *extremes], dtype=np.float64)
+    low, high, is_drifted = confidence_sequence(values, alpha, looked, resolution)
+    sequence = ConfidenceSequence(low.min(axis=0), high.max(axis=0), np.any(is_drifted, axis=0, keepdims=False))
+    n, (_, means, squares), log_e = values.shape[-1], _moments(values), log_e_values(values)
+    if extremes:
+        log_e = np.maximum.accumulate(log_e, axis=-1)
     return Evidence(
         n=n,
-        mean=float(means[-1]) if n else None,
-        sd=math.sqrt(float(squares[-1]) / (n - 1)) if n > 1 else None,
+        mean=float(means[0, -1]) if n else None,
+        sd=math.sqrt(float(squares[:, -1].max()) / (n - 1)) if n > 1 else None,
         alpha=alpha,
-        log10_e_values=tuple((log_e_values(values) / math.log(10)).tolist()),
+        log10_e_values=tuple((log_e.min(axis=0) / math.log(10)).tolist()),
         intervals=tuple(_intervals(sequence, alpha)),
         resolution=resolution,
     )

@@ -12,7 +12,6 @@ Source: Student 1908, "The probable error of a mean", doi:10.1093/biomet/6.1.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -104,12 +103,12 @@ def smallest_tested_effect(n: int, sd: float, *, alpha: float) -> float | None:
 
 
 def describe_look(
-    log_ratios: Sequence[float], place: LookPlace, *, alpha: float, sd: float | None, resolution: float
+    log_ratios: Floats, place: LookPlace, *, alpha: float, sd: float | None, resolution: float
 ) -> FinalLook:
     """Describe a variant's final look: what its test found, or will be able to find.
 
     Args:
-        log_ratios: One for each pair so far, in the order of measurement.
+        log_ratios: One for each pair so far, in the order of measurement; a row for all that they may have been.
         place: Where the look was made, or is planned.
         alpha: Level of the test.
         sd: Standard deviation of a pair; None with fewer than two.
@@ -117,7 +116,7 @@ def describe_look(
     """
     n = place.looked or place.planned
     detectable = None if sd is None else smallest_tested_effect(n, sd, alpha=alpha)
-    log_p = float(log_t_test(np.asarray(log_ratios, dtype=np.float64), place.looked)) if place.looked else 0.0
+    log_p = float(log_t_test(log_ratios, place.looked).max()) if place.looked else 0.0
     return FinalLook(
         is_made=place.looked > 0,
         n=n or None,

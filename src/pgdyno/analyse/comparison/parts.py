@@ -34,7 +34,11 @@ def rounds_of_block_part(data: TrialData, part: str) -> tuple[Round, ...]:
     if loads is None:
         return ()
     return rounds_of_slices(
-        data.slices, loads, trial=data.record.planned.number, sampling_rate=data.record.log_sampling_rate
+        data.slices,
+        loads,
+        trial=data.record.planned.number,
+        sampling_rate=data.record.log_sampling_rate,
+        failures=data.failures,
     )
 
 

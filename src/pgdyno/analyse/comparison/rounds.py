@@ -64,11 +64,12 @@ def rounds_of_block(data: TrialData) -> tuple[Round, ...]:
         data.slice_loads,
         trial=data.record.planned.number,
         sampling_rate=data.record.log_sampling_rate,
+        failures=data.failures,
     )
 
 
 def rounds_of_slices(
-    slices: Sequence[Slice], loads: Sequence[SliceLoad], *, trial: int, sampling_rate: float
+    slices: Sequence[Slice], loads: Sequence[SliceLoad], *, trial: int, sampling_rate: float, failures: int = 0
 ) -> tuple[Round, ...]:
     """Return the complete rounds of one switchback block.
 
@@ -77,17 +78,19 @@ def rounds_of_slices(
         loads: The load of each slice.
         trial: The block's number.
         sampling_rate: pgbench's `--sampling-rate`.
+        failures: How often the block failed before. As many of its first rounds stand for those in which it did.
     """
     in_rounds = [(one, load) for one, load in zip(slices, loads, strict=True) if one.phase is SlicePhase.ROUND]
     percentiles = _list_percentiles([load for _, load in in_rounds])
     seen = _leave_out_zeros([_values_of_slice(*each, percentiles, sampling_rate) for each in in_rounds])
-    rounds = []
+    rounds: list[Round] = []
     for _, group in itertools.groupby(zip(in_rounds, seen, strict=True), key=lambda each: each[0][0].round):
         members = list(group)
         values: dict[str, tuple[Values, ...]] = {}
         for (one, _), of_slice in members:
             values[one.variant] = (*values.get(one.variant, ()), of_slice)
         (first, _), (last, _) = members[0][0], members[-1][0]
+        once = tuple(name for name, of in values.items() if len(of) == 1)
         rounds.append(
             Round(
                 trial=trial,
@@ -95,6 +98,8 @@ def rounds_of_slices(
                 length_s=last.end_monotonic_s - first.begin_monotonic_s,
                 values=values,
                 rounding=_SLICE_ROUNDING,
+                # A block fails in one variant, and any may be the one.
+                repeated=once if len(rounds) < failures else (),
             )
         )
     return tuple(rounds)
@@ -129,6 +134,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None
                 values=values,
                 # Percentiles of slices come from the transactions themselves, others from histograms.
                 rounding=_SLICE_ROUNDING if members[0].record.is_in_slices else _TRIAL_ROUNDING,
+                repeated=tuple(one.record.planned.variants[0] for one in members if one.failures),
             )
         )
     return tuple(rounds)

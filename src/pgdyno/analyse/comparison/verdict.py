@@ -21,6 +21,9 @@ however often the data are inspected and whenever the experiment stops:
 The interval that is shown is the intersection of the two. A variant that was decided before the final look is left out of
 it, because log ratios have chosen the number of its pairs; its p-value of the t-test is 1.
 
+Where a trial failed before it was run again, its pair may not be what it would have been (`repeats.py`): the p-value is then
+the largest, and the interval the hull, of all that is possible.
+
 By these arguments the two error rates add up to at most 2 alpha; docs/how-we-know.md has the measured rates. m counts
 every planned variant, also one without a pair, so that a failed variant does not make the others look more certain.
 
@@ -167,6 +170,7 @@ def decide_family(
     delta_ratio: float,
     places: Mapping[str, LookPlace] | None = None,
     resolutions: Mapping[str, float] | None = None,
+    extremes: Mapping[str, Sequence[Sequence[float]]] | None = None,
 ) -> tuple[Verdict, ...]:
     """Decide the verdicts of all planned variants of one question on one metric, in their order.
 
@@ -179,6 +183,7 @@ def decide_family(
         delta_ratio: The largest difference that does not matter, as a share; positive.
         places: Each variant's final look; None if the whole error rate belongs to the e-process.
         resolutions: The most by which rounding can have changed each variant's log ratios; None: by nothing.
+        extremes: What each variant's log ratios may have been otherwise, if anything; None: nothing else.
 
     Raises:
         ValueError: A log ratio is not finite, alpha is not inside (0, 1), or delta is not positive.
@@ -188,22 +193,28 @@ def decide_family(
     size, beta = len(log_ratios), alpha if places is None else alpha / 2
     looked = {variant: 0 if places is None else places[variant].looked for variant in log_ratios}
     resolutions = resolutions or dict.fromkeys(log_ratios, 0.0)
+    others = extremes or dict.fromkeys(log_ratios, ())
+    rows = {variant: np.array([of, *others[variant]], dtype=np.float64) for variant, of in log_ratios.items()}
     states = [
-        _compute_final_state(np.asarray(values, dtype=np.float64), beta, size, looked[variant], resolutions[variant])
-        for variant, values in log_ratios.items()
+        _compute_final_state(values, beta, size, looked[variant], resolutions[variant])
+        for variant, values in rows.items()
     ]
     family = FamilyState(*(np.stack(part) for part in zip(*states, strict=True)))
     outcomes, steps = judge_family(family, beta=beta, delta_ratio=delta_ratio)
     return tuple(
         _make_verdict(
             gather_evidence(
-                values, alpha=beta / (size - step), looked=looked[variant], resolution=resolutions[variant]
+                values,
+                alpha=beta / (size - step),
+                looked=looked[variant],
+                resolution=resolutions[variant],
+                extremes=others[variant],
             ),
             variant=variant,
             metric=metric,
             kind=_VERDICTS[better].get(outcome) or _COMMON_VERDICTS[outcome],
             delta_ratio=delta_ratio,
-            log_ratios=values,
+            rows=rows[variant],
             place=None if places is None else places[variant],
         )
         for (variant, values), outcome, step in zip(
@@ -274,10 +285,11 @@ def _step_down(log_p: Floats, beta: float) -> tuple[NDArray[np.bool_], NDArray[n
 
 
 def _compute_final_state(values: Floats, beta: float, size: int, looked: int, resolution: float) -> FamilyState:
-    if not len(values):
+    """Compute the state after all pairs; each row of values is what the pairs may have been."""
+    if not values.size:
         return FamilyState(np.array(0.0), np.full(size, -np.inf), np.full(size, np.inf))
     looks = compute_states(values, beta=beta, size=size, looked=looked, resolution=resolution)
-    return FamilyState(looks.log_p[-1], looks.low[-1], looks.high[-1])
+    return FamilyState(looks.log_p[:, -1].max(axis=0), looks.low[:, -1].min(axis=0), looks.high[:, -1].max(axis=0))
 
 
 def _make_verdict(
@@ -287,7 +299,7 @@ def _make_verdict(
     metric: str,
     kind: VerdictKind,
     delta_ratio: float,
-    log_ratios: Sequence[float],
+    rows: Floats,
     place: LookPlace | None,
 ) -> Verdict:
     interval = evidence.interval
@@ -299,7 +311,7 @@ def _make_verdict(
     look = (
         None
         if place is None
-        else describe_look(log_ratios, place, alpha=evidence.alpha, sd=evidence.sd, resolution=evidence.resolution)
+        else describe_look(rows, place, alpha=evidence.alpha, sd=evidence.sd, resolution=evidence.resolution)
     )
     tested = look.detectable_ratio if look is not None and look.is_made else None
     return Verdict(

@@ -5,8 +5,12 @@ The rules work as in `doubts.study`, over comparisons instead of trials.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
+from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.durability import find_disk_losses, find_standby_losses
 from pgdyno.analyse.study_types import StudyAnalysis
@@ -103,10 +107,31 @@ def _failures(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Findi
         yield Finding(
             severity=Severity.WARNING,
             claim=f"Trials failed and were run again: {', '.join(listed)}.",
-            evidence="verdicts compare only what finished",
-            why="If one variant fails where it is slow, what is left of it looks faster; the error rate of verdicts does not cover that.",
+            evidence="; ".join(
+                ("where variants did not fail alike, verdicts allow for it", *_list_held_back(analysis))
+            ),
+            why="If one variant fails where it is slow, what is left of it looks faster: an effect must be larger to be decided.",
             advice="Find the cause in the tries that failed, which are kept beside the trials as `NNNN.cut-K`, and measure again without it.",
         )
+
+
+def _list_held_back(analysis: StudyAnalysis) -> Iterator[str]:
+    """Yield what is not decided on each load only because trials failed more often on one side."""
+    for whole in analysis.comparisons:
+        for comparison in analysis.compared_parts(whole.workload) or (whole,):
+            names = [question.variant for question in comparison.list_primary() if _is_held_back(question)]
+            if names:
+                yield f"not decided for that on {comparison.workload}: {', '.join(names)}"
+
+
+def _is_held_back(question: Question) -> bool:
+    if question.verdict.is_decided or not question.extremes:
+        return False
+    seen = msgspec.structs.replace(question, extremes=()).gather(question.verdict).interval
+    if seen.low is None or seen.high is None:
+        return False
+    bound = math.log1p(question.verdict.delta_ratio)
+    return seen.low > 0 or seen.high < 0 or (-bound <= seen.low and seen.high <= bound)
 
 
 def _cut_rounds(record: StudyRecord, experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -131,7 +156,7 @@ def _cut_rounds(record: StudyRecord, experiment: Experiment, analysis: StudyAnal
             severity=Severity.NOTE,
             claim=f"Rounds were stopped before their end and left out: {len(cut)}.",
             evidence="their trials make no pairs",
-            why="Who stops rounds because of their results chooses the verdict; its error rate does not cover that.",
+            why="Who stops several rounds because of their results chooses the verdict; its error rate does not cover that.",
         )
 
 

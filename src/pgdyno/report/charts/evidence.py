@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.comparison.answers import Question
-from pgdyno.analyse.comparison.e_process import Evidence, log_e_values
+from pgdyno.analyse.comparison.e_process import Evidence
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.report.charts.chart import CONFIG, Chart, LegendEntry, colour_of
 from pgdyno.report.charts.intervals import PERCENT_LABEL, bounds_of, percent
@@ -69,7 +69,7 @@ def evidence_chart(question: Question, *, title: str) -> Chart | None:
         return None
     verdict = question.verdict
     alpha = verdict.sequential_alpha
-    values = (log_e_values(np.asarray(question.log_ratios)) / math.log(10)).tolist()
+    values = list(question.gather(verdict).log10_e_values)
     step = math.ceil(len(values) / _MOST_LOOKS)
     shown = sorted({*range(0, len(values), step), len(values) - 1, int(np.argmax(values))})
     rows = [{"n": at + 1, "e": shorten(values[at])} for at in shown]
