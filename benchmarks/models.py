@@ -41,10 +41,8 @@ from planted_causes import SHIM
 
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_full_page_images
 from pgdyno.analyse.models.commits import (
-    add_flush_cpu,
     ceiling_tps,
     list_pgbench_row_locks,
-    measure_flush_s,
     predict_commit_tps,
     subtract_row_waits,
 )
@@ -238,7 +236,7 @@ def measure_waiting(bench: Bench, rounds: int, loop_off_tps: float, *, seconds: 
             waiting[clients] = bench.run("tpcb-like", clients, seconds)
             after = bench.run(str(bench.loop), 1, 1, logs=True)
             looped_tps = statistics.harmonic_mean([before.tps, after.tps])
-            flush_s[clients] = measure_flush_s(flushed_tps=looped_tps, unflushed_tps=loop_off_tps)
+            flush_s[clients] = 1 / looped_tps - 1 / loop_off_tps
             spread[clients] = spread_flushes((*before.latencies_s, *after.latencies_s), 1 / loop_off_tps)
         measured.append(Commits(flush_s=flush_s, spread=spread, waiting=waiting))
         print(f"  round {number + 1} of {rounds}", flush=True)
@@ -294,7 +292,8 @@ def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[
     wait_cpu_s = max(0.0, statistics.median(one.waiting[1].cpu_s for one in measured) - off_cpu_s[1])
     cpus = max(off_tps[clients] * off_cpu_s[clients] for clients in CLIENTS)
     unflushed = np.interp(range(1, CLIENTS[-1] + 1), CLIENTS, [off_tps[clients] for clients in CLIENTS])
-    charged = add_flush_cpu(unflushed.tolist(), wait_cpu_s=wait_cpu_s, cpu_count=cpus)
+    # One client spends the CPU time of waiting while it waits; two or more compete for the CPUs with it.
+    charged = [unflushed[0], *(1 / (1 / unflushed[1:] + wait_cpu_s / cpus))]
     flush_s = statistics.median(seconds for one in measured for seconds in one.flush_s.values())
     say(f"models.{name}.input.flush", flush_s * 1e6, unit="us", n=2 * len(CLIENTS) * len(measured))
     say(f"models.{name}.input.wait_cpu", wait_cpu_s * 1e6, unit="us", n=len(measured))
@@ -345,8 +344,8 @@ def run_reads(home: Home, installation: Installation, folder: Path, *, sizes_mb:
                 heap, leaves = account_pages(bench)
                 others = sum(one.pages for one in bench.dataset.relations) - heap - leaves
                 classes = [
-                    PageClass(name="heap", pages_count=heap, accesses_per_transaction=1),
-                    PageClass(name="leaves", pages_count=leaves, accesses_per_transaction=1),
+                    PageClass(pages_count=heap, accesses_per_transaction=1),
+                    PageClass(pages_count=leaves, accesses_per_transaction=1),
                 ]
                 forecast = predict_reads(classes, buffers_count=size_mb * MB / PAGE_BYTES - others)
                 # Whoever waits for no flush has soon done as much as fills the buffers a few times.

@@ -16,9 +16,7 @@ from pgdyno.analyse.models.checkpoints import (
 )
 from pgdyno.analyse.models.commits import (
     RowLocks,
-    add_flush_cpu,
     ceiling_tps,
-    measure_flush_s,
     predict_commit_tps,
     subtract_row_waits,
     unflushed_tps,
@@ -54,10 +52,10 @@ def simulate_commits(unflushed: list[float], *, flushes_s: list[float], seconds:
 def simulate_clock(classes: list[PageClass], buffers: int, *, after: int, until: int, is_warm: bool = False) -> float:
     """Reads per transaction of those after the first so many, in a ring of buffers with usage counts."""
     draw = random.Random(1)
-    ring: list[tuple[str, int] | None] = [None] * buffers
+    ring: list[tuple[int, int] | None] = [None] * buffers
     counts, place, hand = [0] * buffers, {}, 0
 
-    def use(page: tuple[str, int], times: int) -> bool:
+    def use(page: tuple[int, int], times: int) -> bool:
         nonlocal hand
         if page in place:
             counts[place[page]] = min(5, counts[place[page]] + times)
@@ -71,12 +69,14 @@ def simulate_clock(classes: list[PageClass], buffers: int, *, after: int, until:
         hand = (hand + 1) % buffers
         return False
 
-    for page in [(one.name, number) for one in classes for number in range(int(one.pages_count)) if is_warm]:
+    for page in [
+        (which, number) for which, one in enumerate(classes) for number in range(int(one.pages_count)) if is_warm
+    ]:
         use(page, 1)
-    accessed = [one for one in classes for _ in range(int(one.accesses_per_transaction))]
+    accessed = [each for each in enumerate(classes) for _ in range(int(each[1].accesses_per_transaction))]
     reads = 0
     for number in range(until):
-        hits = [use((one.name, draw.randrange(int(one.pages_count))), one.uses_per_access) for one in accessed]
+        hits = [use((which, draw.randrange(int(one.pages_count))), one.uses_per_access) for which, one in accessed]
         reads += hits.count(False) if number >= after else 0
     return reads / (until - after)
 
@@ -233,22 +233,11 @@ def test_cpus_bind_at_last() -> None:
     assert unflushed_tps(4, think_s=0.001, cpu_s=0.0008, cpu_count=2) == pytest.approx((1000, 2000, 2500, 2500))
 
 
-def test_waiting_takes_cpu_time_of_those_who_share_cpus() -> None:
-    assert add_flush_cpu([1000, 2000], wait_cpu_s=0.001, cpu_count=2) == pytest.approx((1000, 1000))
-    assert add_flush_cpu([1000, 2000], wait_cpu_s=0, cpu_count=2) == pytest.approx((1000, 2000))
-
-
-def test_a_flush_is_what_waiting_for_it_adds() -> None:
-    assert measure_flush_s(flushed_tps=500, unflushed_tps=1000) == pytest.approx(0.001)
-    with pytest.raises(ValueError, match="a flush takes time"):
-        measure_flush_s(flushed_tps=1000, unflushed_tps=500)
-
-
 @pytest.mark.parametrize("buffers", [60, 300, 700])
 def test_reads_are_those_of_a_simulated_cache(buffers: int) -> None:
     classes = [
-        PageClass(name="heap", pages_count=800, accesses_per_transaction=1),
-        PageClass(name="leaf", pages_count=100, accesses_per_transaction=2),
+        PageClass(pages_count=800, accesses_per_transaction=1),
+        PageClass(pages_count=100, accesses_per_transaction=2),
     ]
     forecast = predict_reads(classes, buffers_count=buffers)
     simulated = simulate_clock(classes, buffers, after=20_000, until=40_000)
@@ -259,8 +248,8 @@ def test_reads_are_those_of_a_simulated_cache(buffers: int) -> None:
 @pytest.mark.parametrize(("after", "until"), [(0, 200), (20, 300), (200, 4000)])
 def test_early_reads_are_those_of_a_cache_that_starts_so(is_warm: bool, after: int, until: int) -> None:
     classes = [
-        PageClass(name="heap", pages_count=8000, accesses_per_transaction=10),
-        PageClass(name="leaf", pages_count=1000, accesses_per_transaction=10, uses_per_access=3),
+        PageClass(pages_count=8000, accesses_per_transaction=10),
+        PageClass(pages_count=1000, accesses_per_transaction=10, uses_per_access=3),
     ]
     predicted = predict_early_reads(classes, buffers_count=3000, after=after, until=until, is_warm=is_warm)
     simulated = simulate_clock(classes, 3000, after=after, until=until, is_warm=is_warm)
@@ -268,7 +257,7 @@ def test_early_reads_are_those_of_a_cache_that_starts_so(is_warm: bool, after: i
 
 
 def test_early_reads_end_as_those_of_the_long_run() -> None:
-    classes = [PageClass(name="heap", pages_count=1000, accesses_per_transaction=1)]
+    classes = [PageClass(pages_count=1000, accesses_per_transaction=1)]
     late = predict_early_reads(classes, buffers_count=300, after=1e6, until=2e6, is_warm=True)
     assert late == pytest.approx(predict_reads(classes, buffers_count=300).reads_per_transaction)
     fits = predict_early_reads(classes, buffers_count=2000, after=0, until=100, is_warm=True)
@@ -277,34 +266,31 @@ def test_early_reads_end_as_those_of_the_long_run() -> None:
 
 @given(pages=st.integers(2, 100_000), ratio=st.floats(0.01, 0.99))
 def test_of_pages_used_alike_the_share_that_is_held_is_hit(pages: int, ratio: float) -> None:
-    one = PageClass(name="heap", pages_count=pages, accesses_per_transaction=3)
+    one = PageClass(pages_count=pages, accesses_per_transaction=3)
     forecast = predict_reads([one], buffers_count=ratio * pages)
-    assert forecast.hit_ratio["heap"] == pytest.approx(ratio, rel=1e-6)
     assert forecast.reads_per_transaction == pytest.approx(3 * (1 - ratio), rel=1e-6)
 
 
 def test_what_fits_is_never_read() -> None:
-    forecast = predict_reads([PageClass(name="heap", pages_count=100, accesses_per_transaction=1)], buffers_count=100)
-    assert (forecast.reads_per_transaction, forecast.hit_ratio) == (0.0, {"heap": 1.0})
+    forecast = predict_reads([PageClass(pages_count=100, accesses_per_transaction=1)], buffers_count=100)
+    assert forecast.reads_per_transaction == 0.0
     assert forecast.memory_transactions == math.inf
 
 
-def split_by_access(name: str, accesses_per_transaction: Sequence[float]) -> tuple[PageClass, ...]:
+def split_by_access(accesses_per_transaction: Sequence[float]) -> tuple[PageClass, ...]:
     """Group pages whose accesses are given page by page, such as of a skewed load, into classes of equal accesses."""
     rates, counts = np.unique(np.asarray(accesses_per_transaction, dtype=np.float64), return_counts=True)
     return tuple(
-        PageClass(name=f"{name} {number}", pages_count=float(count), accesses_per_transaction=float(rate * count))
-        for number, (rate, count) in enumerate(zip(rates, counts, strict=True), start=1)
+        PageClass(pages_count=float(count), accesses_per_transaction=float(rate * count))
+        for rate, count in zip(rates, counts, strict=True)
     )
 
 
 @settings(max_examples=30 * TIMES)
 @given(rates=st.lists(st.sampled_from([0.001, 0.01, 0.1]), min_size=20, max_size=200))
 def test_classes_are_only_shorthand(rates: list[float]) -> None:
-    split = split_by_access("heap", rates)
-    single = [
-        PageClass(name=str(number), pages_count=1, accesses_per_transaction=rate) for number, rate in enumerate(rates)
-    ]
+    split = split_by_access(rates)
+    single = [PageClass(pages_count=1, accesses_per_transaction=rate) for rate in rates]
     together, apart = (predict_reads(one, buffers_count=len(rates) / 3) for one in (split, single))
     assert together.reads_per_transaction == pytest.approx(apart.reads_per_transaction, rel=1e-6)
 

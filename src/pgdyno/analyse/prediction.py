@@ -91,8 +91,8 @@ def list_account_pages(dataset: Dataset, workload: PlannedWorkload) -> tuple[Pag
         return None
     uses = _WRITING_USES if names <= _WRITING else _READING_USES
     return tuple(
-        PageClass(name=name, pages_count=pages, accesses_per_transaction=1.0, uses_per_access=each)
-        for name, pages, each in (("table", float(heap), uses[0]), ("leaves", _count_leaves(key), uses[1]))
+        PageClass(pages_count=pages, accesses_per_transaction=1.0, uses_per_access=each)
+        for pages, each in ((float(heap), uses[0]), (_count_leaves(key), uses[1]))
     )
 
 

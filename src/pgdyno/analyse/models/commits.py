@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pgdyno.analyse.models.checks import check_not_negative, check_positive
+from pgdyno.analyse.models.checks import check_positive
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,22 +63,6 @@ def unflushed_tps(clients: int, *, think_s: float, cpu_s: float, cpu_count: floa
     """
     check_positive(clients=clients, think_s=think_s, cpu_s=cpu_s, cpu_count=cpu_count)
     return tuple(min(n / think_s, cpu_count / cpu_s) for n in range(1, clients + 1))
-
-
-def add_flush_cpu(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: float) -> tuple[float, ...]:
-    """Add the CPU time of waiting for a flush to TPS without flushes: falling asleep, waking up, the flush's own calls.
-
-    Waiting for a flush on a fast disk also takes CPU time. One client spends it while it waits; two or more compete for
-    the CPUs with it.
-
-    Args:
-        unflushed: TPS of 1, 2, … clients without waiting for flushes.
-        wait_cpu_s: CPU time of a transaction with its flush, minus that without it.
-        cpu_count: Number of CPUs that these clients used at most.
-    """
-    check_positive(cpu_count=cpu_count, **{f"unflushed[{n}]": rate for n, rate in enumerate(unflushed)})
-    check_not_negative(wait_cpu_s=wait_cpu_s)
-    return (*unflushed[:1], *(1.0 / (1.0 / rate + wait_cpu_s / cpu_count) for rate in unflushed[1:]))
 
 
 def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[float]) -> CommitForecast:
@@ -188,19 +172,6 @@ def subtract_row_waits(tps: float, *, clients: int, kept: Sequence[RowLocks]) ->
     while missing_s(high_s) < 0.0:
         high_s *= 2.0
     return clients / (low_s if missing_s(low_s) >= 0.0 else float(brentq(missing_s, low_s, high_s)))
-
-
-def measure_flush_s(*, flushed_tps: float, unflushed_tps: float) -> float:
-    """Compute what a flush adds to one client's transaction.
-
-    Args:
-        flushed_tps: TPS of one client that waits for each of its flushes.
-        unflushed_tps: TPS of the same client with synchronous_commit=off.
-    """
-    check_positive(flushed_tps=flushed_tps, unflushed_tps=unflushed_tps)
-    if flushed_tps >= unflushed_tps:
-        raise ValueError(f"a flush takes time: {flushed_tps} tps with it, {unflushed_tps} without")
-    return 1.0 / flushed_tps - 1.0 / unflushed_tps
 
 
 def _departure_generator(rates: Floats) -> Floats:

@@ -27,7 +27,6 @@ _ARCS, _MAX_ROUNDS = 64, 40
 class PageClass(msgspec.Struct, frozen=True, kw_only=True):
     """Pages that are alike: each is equally likely to be accessed next."""
 
-    name: str
     pages_count: float
     accesses_per_transaction: float
     """Accesses to any of the pages; several in a row to one page count as one."""
@@ -36,10 +35,8 @@ class PageClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The predicted content of shared_buffers, and the reads that remain."""
+    """The reads that remain with shared_buffers, and how long a page stays there."""
 
-    hit_ratio: dict[str, float]
-    """Share of a class's accesses that find their page, which is also the share of its pages in memory."""
     reads_per_transaction: float
     memory_transactions: float
     """Transactions after which a page that none of them used is evicted; infinite if all pages fit."""
@@ -67,8 +64,7 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
     pages = np.array([one.pages_count for one in classes])
     accesses = np.array([one.accesses_per_transaction for one in classes])
     if pages.sum() <= buffers_count:
-        hits = dict.fromkeys((one.name for one in classes), 1.0)
-        return CacheForecast(hit_ratio=hits, reads_per_transaction=0.0, memory_transactions=math.inf)
+        return CacheForecast(reads_per_transaction=0.0, memory_transactions=math.inf)
     from scipy.optimize import brentq  # noqa: PLC0415 - a third of a second, and only for data that do not fit
 
     rates = accesses / pages
@@ -83,7 +79,6 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
     memory = float(brentq(overfull, low, high)) if high > low else low
     missed = np.exp(-rates * memory)
     return CacheForecast(
-        hit_ratio={one.name: float(1.0 - ratio) for one, ratio in zip(classes, missed, strict=True)},
         reads_per_transaction=float(accesses @ missed),
         memory_transactions=memory,
     )
