@@ -45,10 +45,8 @@ def with_pooler(
             transactions=COUNT / 10 * n,
             queries=3 * COUNT / 10 * n,
             wait_us=waiting * 1e6 * n,
-            active_clients=CLIENTS - waiting,
             waiting_clients=waiting,
             active_servers=in_use,
-            idle_servers=SIZE - in_use,
         )
         for n in seconds
     )

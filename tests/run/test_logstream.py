@@ -191,7 +191,7 @@ def test_run_without_a_transaction_gives_an_empty_summary(tmp_path: Path) -> Non
     assert outcome.summary is not None
     assert outcome.summary.ok_count == 0
     assert outcome.packed is not None
-    assert outcome.packed.parts_count == 0
+    assert outcome.packed.size_bytes == 0
 
 
 def test_dead_reader_is_a_gap_and_its_log_cannot_grow_into_the_memory(tmp_path: Path) -> None:

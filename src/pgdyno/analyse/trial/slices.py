@@ -36,14 +36,12 @@ class SlicedTrial(msgspec.Struct, frozen=True, kw_only=True):
         tps: Transactions per second of counted time.
         latency_mean_ms: Weighted mean of the whole transactions.
         percentiles: Weighted percentiles of the whole transactions.
-        cut_ratio: Share of the transactions that were under way when their server was frozen; 0 in turns.
         counts_per_transaction: Counters of the machine per transaction, by metric.
     """
 
     tps: float | None
     latency_mean_ms: float | None
     percentiles: tuple[Percentile, ...]
-    cut_ratio: float
     counts_per_transaction: Mapping[str, float | None]
 
 
@@ -77,7 +75,6 @@ def measure_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad], *, sampl
                 latency_us, weights, is_cut=len(latency_us) < count, longest_us=_longest_us(slices, loads)
             )
         ),
-        cut_ratio=max(0.0, 1.0 - len(latency_us) / count) if count else 0.0,
         counts_per_transaction=_count_per_transaction(slices, loads, sampling_rate),
     )
 

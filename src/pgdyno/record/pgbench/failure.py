@@ -1,6 +1,6 @@
 """Extract the error messages of a failed pgbench from its stderr, without its ordinary output.
 
-The result says which script failed, how many clients aborted, and with which messages. It explains nothing: hints are
+The result says which script failed, and with which messages. It explains nothing: hints are
 given where the load was started.
 """
 
@@ -25,7 +25,6 @@ class PgbenchFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Signal that ended it, such as SIGKILL or `signal 40`; None if it exited by itself."""
     script_number: int | None
     """Number of the failed script, from 1; None if pgbench names none."""
-    aborted_client_count: int
 
 
 _ABORT = re.compile(r"client \d+ (?:script (\d+) )?aborted(?: in command \d+ \([^)]*\) of script (\d+))?")
@@ -70,7 +69,6 @@ def parse_failure(stderr: str, exit_code: int) -> PgbenchFailure:
         words=_format_words(messages, repeats),
         signal_name=_name_signal(-exit_code) if exit_code < 0 else None,
         script_number=scripts[0] if scripts else None,
-        aborted_client_count=len(aborts),
     )
 
 

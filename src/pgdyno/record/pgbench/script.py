@@ -42,11 +42,6 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     @property
-    def is_meta(self) -> bool:
-        """True for a command of pgbench's own."""
-        return self.text.startswith("\\")
-
-    @property
     def is_plannable(self) -> bool:
         """True for a statement that has a plan."""
         return _PLANNABLE.match(self.text) is not None

@@ -22,10 +22,8 @@ _STATS = {
     "wait_us": "total_wait_time",
 }
 _POOLS = {
-    "active_clients": "cl_active",
     "waiting_clients": "cl_waiting",
     "active_servers": "sv_active",
-    "idle_servers": "sv_idle",
 }
 
 
@@ -39,13 +37,10 @@ class PoolerSample(msgspec.Struct, frozen=True, kw_only=True):
     queries: float | None = None
     wait_us: float | None = None
     """Time that clients waited for a server connection."""
-    active_clients: float | None = None
-    """Clients with a server connection, or with nothing to ask."""
     waiting_clients: float | None = None
     """Clients that wait for a server connection."""
     active_servers: float | None = None
     """Server connections that serve a client."""
-    idle_servers: float | None = None
 
 
 class PoolerSamples(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,11 +43,10 @@ _Columns = dict[str, NDArray[Any]]
 
 
 class PackedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The totals of a packed log: the numbers of transactions, of bytes on disk and of files."""
+    """The totals of a packed log: the numbers of transactions and of bytes on disk."""
 
     transactions_count: int
     size_bytes: int
-    parts_count: int
 
 
 class PartSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,9 +135,7 @@ class TransactionPacker:
             OSError: The disk is full or fails.
         """
         self.flush()
-        return PackedLog(
-            transactions_count=self._transactions_count, size_bytes=self._size_bytes, parts_count=self._parts_count
-        )
+        return PackedLog(transactions_count=self._transactions_count, size_bytes=self._size_bytes)
 
     def _pack(self, batch: TransactionBatch) -> _Columns:
         """Return the columns of a batch sorted by client, with monotonic ones as differences, in narrow types."""
