@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.late_step import LateStep
-from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.ui import LateStep, Ui
 from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, StepFailedError, why
 from pgdyno.flow.far_order import RESUME, find_entry, refuse_options
 from pgdyno.record.confirmation import CONFIRMATIONS_FILE
