@@ -1,6 +1,6 @@
 """Read `metrics.toml`: the registry of all metrics that a report shows.
 
-It defines the unit, range, better direction and meaning of every metric once for all charts, tables and verdicts. A
+It defines the unit, better direction and meaning of every metric once for all charts, tables and verdicts. A
 metric without an entry is a programming error.
 """
 
@@ -25,15 +25,13 @@ class Better(enum.Enum):
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A metric. `low` and `high` bound its possible values; None means unbounded."""
+    """A metric."""
 
     name: str
     unit: str
     """Unit: tps, ratio, count, bytes, pages, s, ms, /s or bytes/s."""
     better: Better
     meaning: str
-    low: float | None = None
-    high: float | None = None
 
 
 class _Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,9 +42,7 @@ class _Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def all_metrics() -> dict[str, Metric]:
     """Return every metric by name: those of `metrics.toml`, and the server's counters under their canonical names."""
     counters = server_counters(NEWEST_TRIED_MAJOR).counters
-    known = {
-        c.name: Metric(name=c.name, unit=c.unit.value, better=Better.NONE, meaning=c.meaning, low=0) for c in counters
-    }
+    known = {c.name: Metric(name=c.name, unit=c.unit.value, better=Better.NONE, meaning=c.meaning) for c in counters}
     return {**known, **{metric.name: metric for metric in read_toml("metrics.toml", _Metrics).metric}}
 
 
