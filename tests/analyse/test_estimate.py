@@ -18,7 +18,6 @@ from pgdyno.analyse.estimate import (
     exact_estimate,
     is_too_wide,
     scale_estimate,
-    smallest_detectable_effect,
 )
 
 positive = st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=20)
@@ -105,26 +104,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(n: int) -> None:
     # Three binomial standard errors around 95 %.
     for count in covered:
         assert 0.95 - 0.0104 <= count / repeats <= 0.95 + 0.0104
-
-
-def test_smallest_detectable_effect_has_its_power() -> None:
-    random = np.random.default_rng(8)
-    for n in (5, 10, 20):
-        effect = smallest_detectable_effect(n, 0.04)
-        assert effect is not None
-        pairs = random.normal(effect, 0.04, (4000, n))
-        p_values = stats.ttest_1samp(pairs, 0, axis=1).pvalue
-        assert np.mean(p_values < 0.05) == pytest.approx(0.8, abs=0.04)
-
-
-@pytest.mark.parametrize(("cov", "expected"), [(0.02, 0.028), (0.047, 0.066)])
-def test_smallest_detectable_effect_at_ten_pairs(cov: float, expected: float) -> None:
-    # Two trials of this coefficient of variation make a pair.
-    assert smallest_detectable_effect(10, cov * math.sqrt(2)) == pytest.approx(expected, abs=0.001)
-
-
-def test_one_pair_shows_nothing() -> None:
-    assert smallest_detectable_effect(1, 0.1) is None
 
 
 def test_a_ratio_adds_half_widths_of_logarithms_in_quadrature() -> None:

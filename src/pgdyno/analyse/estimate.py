@@ -113,7 +113,6 @@ def estimate_geometric_mean(
     values: Sequence[float],
     *,
     unit: str,
-    confidence: float = CONFIDENCE,
     resolution_ratio: float = 0.0,
     noise: Noise | None = None,
 ) -> Estimate:
@@ -125,7 +124,6 @@ def estimate_geometric_mean(
     Args:
         values: One positive finite number for each trial.
         unit: Unit of the values.
-        confidence: Confidence level of the interval, in (0, 1).
         resolution_ratio: Width of the steps that values are rounded to, as a share of a value. Values within one step
             show no spread, so the spread counts as at least that of values spread evenly over a step.
         noise: Of the logarithm of one value, where more than the values tells it; None: that of the values.
@@ -138,7 +136,7 @@ def estimate_geometric_mean(
     """
     least_sd = resolution_ratio / math.sqrt(12)
     logs = _logarithms(values)
-    of_logs = _estimate_with_t(logs, unit=unit, confidence=confidence, noise=noise, least_sd=least_sd)
+    of_logs = _estimate_with_t(logs, unit=unit, confidence=CONFIDENCE, noise=noise, least_sd=least_sd)
     return exponentiate(of_logs)
 
 
@@ -288,25 +286,6 @@ def map_estimate(estimate: Estimate, rising: Callable[[float], float], *, unit: 
     """Apply an increasing function to an estimate: to its value and to both ends of its interval, where it has them."""
     ends = {end: None if (at := getattr(estimate, end)) is None else rising(at) for end in ("value", "low", "high")}
     return msgspec.structs.replace(estimate, unit=unit or estimate.unit, **ends)
-
-
-def smallest_detectable_effect(
-    n: int, sd: float, *, confidence: float = CONFIDENCE, power: float = 0.8
-) -> float | None:
-    """Compute the difference that `n` pairs show with probability `power`, in the unit of `sd`; None for fewer than two pairs.
-
-    Args:
-        n: Number of pairs.
-        sd: Standard deviation (ddof = 1) of the pairs' differences; of log ratios for a relative effect.
-        confidence: Confidence level of the two-sided test.
-        power: Probability of detecting an effect of this size.
-
-    Source: (t_{1-alpha/2, n-1} + t_{power, n-1}) s_d / sqrt(n), Chow, Shao & Wang 2008, Sample Size Calculations in
-    Clinical Research, 3.1.
-    """
-    if n < 2:
-        return None
-    return (t_quantile(n - 1, (1 + confidence) / 2) + t_quantile(n - 1, power)) * sd / math.sqrt(n)
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:

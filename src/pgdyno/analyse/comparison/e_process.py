@@ -280,7 +280,7 @@ def smallest_shown_effect(n: int, sd: float, *, alpha: float) -> float | None:
     """Compute the log ratio that n pairs would have shown four times in five; None if n pairs can show nothing.
 
     The threshold is that of this sequential test, not of a t-test with n fixed in advance: looking after every pair
-    costs power, so `smallest_detectable_effect` would promise too much here. The chance that an earlier look already
+    costs power, so `smallest_tested_effect` would promise too much here. The chance that an earlier look already
     showed the effect is ignored, so the true probability is slightly larger.
 
     Source: t has a noncentral t distribution; Chow, Shao & Wang 2008, Sample Size Calculations in Clinical Research,

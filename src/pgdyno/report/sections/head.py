@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pgdyno.analyse.estimate import Estimate, is_too_wide, smallest_detectable_effect
+from pgdyno.analyse.estimate import Estimate, is_too_wide, t_quantile
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus
@@ -153,17 +153,13 @@ def count_trials_needed(estimate: Estimate) -> int | None:
     """
     if not estimate.low or estimate.high is None:
         return None
-    half_width = math.log(estimate.high / estimate.low) / 2
-    sd = half_width / (_half_width(estimate.n, 1.0, estimate.confidence) or math.inf)
-    wanted = math.log1p(_WANTED_RATIO)
-    return next(
-        (n for n in range(2, _MOST_TRIALS + 1) if (_half_width(n, sd, estimate.confidence) or 0.0) <= wanted), None
-    )
 
+    def half_width(n: int) -> float:
+        """Return that of Student's interval, in standard deviations."""
+        return t_quantile(n - 1, (1 + estimate.confidence) / 2) / math.sqrt(n)
 
-def _half_width(n: int, sd: float, confidence: float) -> float | None:
-    # At a power of one half the second quantile is 0, and half of Student's interval remains.
-    return smallest_detectable_effect(n, sd, confidence=confidence, power=0.5)
+    sd = math.log(estimate.high / estimate.low) / 2 / half_width(estimate.n)
+    return next((n for n in range(2, _MOST_TRIALS + 1) if sd * half_width(n) <= math.log1p(_WANTED_RATIO)), None)
 
 
 def title_report(report: ReportInput) -> str:
