@@ -225,7 +225,7 @@ def test_an_interval_that_leaves_the_chart_ends_in_an_arrow_with_its_figure() ->
 def test_the_evidence_reaches_its_line_where_there_is_a_verdict() -> None:
     for variant, is_enough in (("commit_delay=1000", True), ("commit_delay=50", False)):
         question = _question(variant)
-        chart = evidence_chart(question, title="Evidence")
+        chart = evidence_chart(question)
         values = [row["e"] for row in chart.marks["evidence"]]
         assert values[0] == 0
         assert max(values) == pytest.approx(question.verdict.log10_e_value, rel=1e-3)

@@ -22,7 +22,7 @@ from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.record.types import ErrorFact
 from pgdyno.report.exports.bmf import render_bmf
 from pgdyno.report.exports.junit import render_junit
-from pgdyno.report.forms.terminal import print_blocks
+from pgdyno.report.forms.terminal import print_headlines
 from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import view_answers
 from pgdyno.report.sections.gate import build_gate
@@ -163,7 +163,7 @@ def test_bmf_has_no_bounds_where_there_is_no_interval() -> None:
 
 def said(report: ReportInput, *texts: str) -> str:
     console = Console(width=300, file=io.StringIO())
-    console.print(print_blocks([build_gate(judge(report, *texts))]))
+    console.print(print_headlines([build_gate(judge(report, *texts))]))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

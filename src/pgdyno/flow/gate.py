@@ -59,10 +59,10 @@ class GatedReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def gate_to_terminal(self) -> RenderableType:
         """Return the outcome of the gate for the terminal; empty without one."""
-        from pgdyno.report.forms.terminal import print_blocks  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.terminal import print_headlines  # noqa: PLC0415 - each form loads what it needs
         from pgdyno.report.sections.gate import build_gate  # noqa: PLC0415
 
-        return print_blocks(() if self.result is None else (build_gate(self.result),))
+        return print_headlines(() if self.result is None else (build_gate(self.result),))
 
 
 def plan_gate(fail_if: Sequence[str], *, junit: Path | None, bmf: Path | None) -> Gate:

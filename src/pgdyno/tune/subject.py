@@ -196,9 +196,9 @@ def _complete(
         kernel=kernel,
         wal_bytes_per_s=measured.wal_bytes_per_s,
         wal_compression=measured.wal_compression,
-        recovery_s=_wish("recovery time", wishes.recovery_s, "s", "--recovery", _RECOVERY_S),
+        recovery_s=_wish("recovery time", wishes.recovery_s, "--recovery", _RECOVERY_S),
         remarks=remarks,
-        stall_s=_wish("longest stall", wishes.stall_s, "s", "--stall", _STALL_S),
+        stall_s=_wish("longest stall", wishes.stall_s, "--stall", _STALL_S),
         standbys=find_standbys(wishes.topology, declared),
         pooling=find_pooling(wishes.topology, declared, clients=connections, knee=measured.knee),
     )
@@ -279,7 +279,7 @@ def _find_dataset(
     return Known.assumed(DATASET, value, "bytes", how)
 
 
-def _wish(name: str, value: float | None, unit: str, option: str, usual: float) -> Known:
-    if value is not None:
-        return Known.declared(name, value, unit, option)
-    return Known.assumed(name, usual, unit, "usual")
+def _wish(name: str, value_s: float | None, option: str, usual_s: float) -> Known:
+    if value_s is not None:
+        return Known.declared(name, value_s, "s", option)
+    return Known.assumed(name, usual_s, "s", "usual")

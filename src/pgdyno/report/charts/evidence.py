@@ -63,7 +63,7 @@ def pairs_chart(question: Question, *, title: str, hue: str | None = None) -> Ch
     )
 
 
-def evidence_chart(question: Question, *, title: str) -> Chart | None:
+def evidence_chart(question: Question) -> Chart | None:
     """Draw the evidence after each pair and the threshold for a decision; None without pairs."""
     if len(question.log_ratios) < 2:
         return None
@@ -78,7 +78,7 @@ def evidence_chart(question: Question, *, title: str) -> Chart | None:
     hue = HUES[verdict.kind]
     return Chart(
         kind="evidence",
-        title=title,
+        title="Evidence",
         unit="e-value, log scale",
         alt=(
             f"Evidence after each of {verdict.n:,} pairs that the two variants differ: at most 10 to the power of"

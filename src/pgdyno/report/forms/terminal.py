@@ -55,9 +55,9 @@ def print_terminal(document: Document, *, level: Level = Level.HEADLINE) -> Rend
     return Group(*lines, *_separate(_print_blocks(select(document.blocks, level), level)))
 
 
-def print_blocks(blocks: Iterable[Block], *, level: Level = Level.HEADLINE) -> RenderableType:
-    """Return some blocks as the terminal shows them."""
-    return Group(*_separate(_print_blocks(select(blocks, level), level)))
+def print_headlines(blocks: Iterable[Block]) -> RenderableType:
+    """Return the headlines of some blocks as the terminal shows them."""
+    return Group(*_separate(_print_blocks(select(blocks, Level.HEADLINE), Level.HEADLINE)))
 
 
 Part = list[RenderableType]

@@ -251,7 +251,7 @@ def _list_curve(answers: WorkloadAnswers, sweep: ClientSweep, clients: dict[int,
 def _build_question(part_id: str, question: Question, answers: WorkloadAnswers, *, is_open: bool) -> Section:
     @functools.cache
     def draw() -> tuple[ChartBlock, ...]:
-        made = (pairs_chart(question, title="Pairs"), evidence_chart(question, title="Evidence"))
+        made = (pairs_chart(question, title="Pairs"), evidence_chart(question))
         return tuple(_place(part_id, chart) for chart in made if chart is not None)
 
     variant = answers.variants[question.variant]
