@@ -21,6 +21,7 @@ from pgdyno.flow.records.compare import compare_named
 from pgdyno.flow.records.journal import read_journal
 from pgdyno.flow.records.list import view_records
 from pgdyno.flow.report import compose_report, write_reports
+from pgdyno.flow.terminal import print_document
 from pgdyno.record.device.disk_card import write_card
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.record.samples.clock import SERVER_CLOCK_FILE
@@ -90,11 +91,18 @@ def test_a_service_is_asked_by_its_console(tmp_path: Path) -> None:
     # Nobody gets a shell there.
     assert "on that machine" not in markdown
     assert "Name the server's machine" not in markdown
+    assert "--server-host" not in markdown
+    assert "--server-host" not in words(print_document(build_given_check(server, [], exchanges=BUILTIN_EXCHANGES)))
 
 
-def test_how_to_watch_the_machine_is_a_next_step(tmp_path: Path) -> None:
-    page = make_first_page(compose_report(give("v1-pg18", tmp_path)).report)
+def test_how_to_watch_the_machine_is_told(tmp_path: Path) -> None:
+    store = give("v1-pg18", tmp_path)
+    page = make_first_page(compose_report(store).report)
     assert any(step.words.startswith("Name the server's machine with `--server-host`") for step in page.steps)
+    *_, markdown, _ = forms(store)
+    told = [line for line in markdown.splitlines() if "nobody looked at this server's machine. " in line]
+    assert [line for line in told if "`--server-host DEST`" in line] == told[:2]
+    assert "--server-host DEST" in words(print_document(build_given_check(SERVER, [], exchanges=BUILTIN_EXCHANGES)))
 
 
 def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:

@@ -29,10 +29,11 @@ _GROUPS = {
 }
 _WIDEST = (27, 7)
 _UNSEEN = "the server's machine: SQL shows neither its CPUs and memory nor its disks and kernel"
+_BY_SSH = "`--server-host DEST`, the machine as you would give it to ssh, would show it."
 _HIDDEN = "hidden from this role"
 _UNSEEN_FACTS = {
-    "What CPUs, memory, disks and kernel the server's machine has": "`pgdyno check` on that machine would show it.",
-    "How busy the CPUs and disks were": "`pgdyno bench` on that machine would show it, for a server of pgdyno's own.",
+    "What CPUs, memory, disks and kernel the server's machine has": _BY_SSH,
+    "How busy the CPUs and disks were": _BY_SSH,
     "What the disks can do": "`pgdyno disk` on that machine would measure it.",
     "When checkpoints and autovacuum ran": "The server's log there may show it.",
 }
@@ -57,7 +58,7 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, excha
             Section(title="Round trip", blocks=(Prose(words=_describe_round_trip(server, exchanges)),)),
             Section(title=f"What {server.role} may see and do", blocks=(_list_capabilities(server.capabilities),)),
             *_list_grants(server, refused),
-            Section(title="Not observed", blocks=(Prose(words=_UNSEEN),)),
+            Section(title="Not observed", blocks=(Prose(words=_describe_unseen(server)),)),
             Prose(
                 words=f"{summarise(findings)}; {len(server.capabilities) - len(refused)} of the {len(server.capabilities)}"
                 f" sources above are open to {server.role}"
@@ -65,6 +66,12 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, excha
         ),
         is_titled=False,
     )
+
+
+def _describe_unseen(server: GivenServer) -> str:
+    # Nobody gets a shell on the machine of a managed service.
+    way = "" if server.service else "; with `--server-host DEST`, as you would give it to ssh, `bench` watches it"
+    return f"{_UNSEEN}{way}"
 
 
 def describe_given(server: GivenServer) -> str:
