@@ -127,6 +127,7 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
     assert databases(cluster) == [kept]
     cleaned = run(bench, "clean", "--dsn", uri(cluster), "--yes")
     assert cleaned.returncode == 0, cleaned.stderr
+    assert f"dropped 1 database from {cluster.root}, port {PORT}" in cleaned.stdout
     assert databases(cluster) == []
 
 

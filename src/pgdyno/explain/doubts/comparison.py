@@ -207,7 +207,7 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
             turns = "blocks of load" if experiment.design is DesignKind.SWITCHBACK else "rounds"
             yield Finding(
                 severity=Severity.WARNING,
-                claim=_OPEN_QUESTIONS if sweep is None else _OPEN_CURVE,
+                claim=_OPEN_CURVE if sweep is not None or is_client_sweep(experiment) else _OPEN_QUESTIONS,
                 evidence=f"{last} of at most {planned} {turns} were run",
                 advice="`pgdyno resume` continues.",
                 workload=comparison.workload,

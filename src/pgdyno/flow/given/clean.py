@@ -9,6 +9,7 @@ from rich.console import RenderableType
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
+from pgdyno.record.machine.given_server import write_address
 from pgdyno.report.forms.plain import render_line
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.database import drop_database
@@ -57,12 +58,13 @@ def clean_given(dsn: str, *, ui: Ui) -> CleanedServer:
     """
     with open_access(dsn) as address:
         refuse_second_study(address)
+        server = write_address(address.host, address.port)
         own, foreign = list_databases(address)
         asked = {one.name: f"{one.name}: {format_bytes(one.size_bytes)}" for one in own if not one.sessions}
         dropped: tuple[OwnDatabase, ...] = ()
         if asked:
             listed = list(asked.values())
-            if not ui.confirm(f"drop {', '.join(listed)}?", default=False):
+            if not ui.confirm(f"drop {', '.join(listed)} from {server}?", default=False):
                 raise SpecError("nothing was dropped", detail="\n".join(listed), hint="--yes drops these databases")
             with _keeping_studies_away(dsn, address):
                 # A study may have begun and ended while the question was open.
@@ -71,7 +73,7 @@ def clean_given(dsn: str, *, ui: Ui) -> CleanedServer:
                 for one in dropped:
                     drop_database(address, one)
         in_use = tuple(one for one in own if one.sessions)
-        return CleanedServer(server=address.host, dropped=dropped, in_use=in_use, foreign=foreign)
+        return CleanedServer(server=server, dropped=dropped, in_use=in_use, foreign=foreign)
 
 
 def _keeping_studies_away(dsn: str, address: Address) -> AbstractContextManager[object]:
