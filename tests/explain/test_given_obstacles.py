@@ -14,7 +14,13 @@ from tests.given import SERVER
 
 REFUSED = Capability(name="CREATE DATABASE", group="load", shows="", refusal="no CREATEDB", grants=("ALTER ROLE r",))
 ALL = msgspec.structs.replace(
-    SERVER, is_read_only=True, is_archiving=True, replica_count=1, others_tps=1000.0, capabilities=(REFUSED,)
+    SERVER,
+    is_read_only=True,
+    is_archiving=True,
+    replica_count=1,
+    others_tps=1000.0,
+    timeouts_ms={"statement_timeout": 30_000},
+    capabilities=(REFUSED,),
 )
 
 
@@ -26,9 +32,10 @@ def rules(*, makes_database: bool, may_write: bool) -> set[str | None]:
 def test_what_only_reads_needs_neither_a_database_nor_writes() -> None:
     everything = rules(makes_database=True, may_write=True)
     assert everything >= {"no-database", "read-only", "archiving", "replicas", "sessions-at-work"}
-    assert rules(makes_database=False, may_write=True) == everything - {"no-database"}
+    assert rules(makes_database=False, may_write=True) == everything - {"no-database", "timeouts"}
     assert rules(makes_database=False, may_write=False) == everything - {
         "no-database",
+        "timeouts",
         "read-only",
         "archiving",
         "replicas",
@@ -43,9 +50,11 @@ def test_what_only_reads_needs_neither_a_database_nor_writes() -> None:
         ({"replica_count": 2}, "replicas", Severity.WARNING),
         ({"active_sessions": 3}, "sessions-at-work", Severity.WARNING),
         ({"is_in_recovery": True}, "standby", Severity.CRITICAL),
+        ({"timeouts_ms": {"statement_timeout": 30_000}}, "timeouts", Severity.WARNING),
         ({"free_connections": 10}, "connections", Severity.CRITICAL),
         ({"dbname": "template1"}, "template", Severity.CRITICAL),
-        ({"dbname": "pgdyno_x"}, "template", Severity.CRITICAL),
+        ({"dbname": "model", "is_template": True}, "template", Severity.CRITICAL),
+        ({"dbname": f"pgdyno_{7:032x}"}, "template", Severity.CRITICAL),
     ],
 )
 def test_each_danger_is_told_alone(seen: dict[str, object], rule: str, severity: Severity) -> None:
@@ -57,6 +66,8 @@ def test_each_danger_is_told_alone(seen: dict[str, object], rule: str, severity:
     # On this machine nobody listens in between, and TLS hides it elsewhere.
     assert find(msgspec.structs.replace(SERVER, is_encrypted=False, is_local=True)) == {}
     assert find(msgspec.structs.replace(SERVER, is_encrypted=False, has_gss_encryption=True)) == {}
+    assert find(msgspec.structs.replace(SERVER, dbname="templates")) == {}
+    assert find(msgspec.structs.replace(SERVER, timeouts_ms={"statement_timeout": 600_000})) == {}
 
 
 @pytest.mark.parametrize(("busy_ratio", "cpus", "is_told"), [(0.6, 0.02, True), (0.05, 0.7, True), (0.05, 0.1, False)])

@@ -107,10 +107,14 @@ def test_how_to_watch_the_machine_is_told(tmp_path: Path) -> None:
 
 def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:
     trip = msgspec.structs.replace(SERVER.round_trip, median_s=0.03)
-    server = msgspec.structs.replace(SERVER, round_trip=trip, active_sessions=3)
+    server = msgspec.structs.replace(
+        SERVER, round_trip=trip, active_sessions=3, timeouts_ms={"statement_timeout": 30_000}
+    )
     report = compose_report(give("v1-pg18", tmp_path / "before", server=server, is_older=True)).report
     claims = {finding.claim for finding in report.findings}
     assert "Others are at work in this server." in claims
+    # The data are loaded.
+    assert not [claim for claim in claims if claim.startswith("The server ends what takes this role long")]
     far = "Much of each transaction goes to the network: one client can do at most 4.8 of tpcb-like a second."
     assert far in claims
     # What was measured beside the load says more.

@@ -7,13 +7,15 @@ import msgspec
 from rich.console import Console
 
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.given import find_given_obstacles
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.documents.check import check_document
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.level import Level
-from pgdyno.report.sections.conditions.preflight import build_check, summarise
+from pgdyno.report.sections.conditions.preflight import build_check, make_claim, summarise
 from pgdyno.report.sections.machine import preflight_table
+from tests.given import SERVER
 from tests.proc_trees import Scenario, look, read_scenarios
 from tests.report.build import build_report
 
@@ -71,6 +73,12 @@ def test_counts_in_words() -> None:
     critical, warning, note = Severity
     assert some(critical, critical, warning) == "2 problems, 1 finding that costs speed"
     assert some(warning, warning, note, note) == "2 findings that cost speed, 2 notes"
+
+
+def test_a_warning_that_is_not_about_speed_is_called_one() -> None:
+    found = find_given_obstacles(msgspec.structs.replace(SERVER, is_encrypted=False), clients=1, has_password=True)
+    assert [make_claim(one).badge for one in found] == ["warning", "warning"]
+    assert summarise(found) == "2 warnings"
 
 
 def test_the_table_of_a_report(tmp_path: Path) -> None:

@@ -351,8 +351,28 @@ def test_dates_of_any_style_are_read(cluster: Cluster) -> None:
         cluster.sql("ALTER ROLE plain RESET ALL")
 
 
+def test_timeouts_that_would_end_loading_are_told(cluster: Cluster) -> None:
+    assert probe_server(dsn(cluster)).timeouts_ms == {}
+    cluster.sql("ALTER ROLE plain SET statement_timeout = '30s'")
+    try:
+        server = probe_server(dsn(cluster))
+        assert server.timeouts_ms == {"statement_timeout": 30_000}
+        assert "timeouts" in rules(server)
+        assert "timeouts" not in rules(probe_server(dsn(cluster, options="-c statement_timeout=0")))
+    finally:
+        cluster.sql("ALTER ROLE plain RESET ALL")
+
+
 def test_a_template_is_no_place_for_a_study(cluster: Cluster) -> None:
     assert "template" in rules(probe_server(dsn(cluster, dbname="template1")))
+    cluster.sql("CREATE DATABASE template_letters")
+    try:
+        assert "template" not in rules(probe_server(dsn(cluster, dbname="template_letters")))
+        cluster.sql("ALTER DATABASE template_letters IS_TEMPLATE true")
+        assert "template" in rules(probe_server(dsn(cluster, dbname="template_letters")))
+    finally:
+        cluster.sql("ALTER DATABASE template_letters IS_TEMPLATE false")
+        cluster.sql("DROP DATABASE template_letters")
 
 
 # PostgreSQL 15 reports no transactions of a session that reads no table, until it ends: those are seen in their locks.

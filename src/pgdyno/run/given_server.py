@@ -36,7 +36,7 @@ from pgdyno.run.given.database import (
 from pgdyno.run.given.init_file import build_psql_argv, run_init_file
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
-from pgdyno.run.given.own_databases import HINT_DISK_FULL, OwnDatabase
+from pgdyno.run.given.own_databases import HINT_DISK_FULL, HINT_TIMEOUT, OwnDatabase
 from pgdyno.run.given.poolers import HINT_SILENT, check_way, try_databases, try_pooler
 from pgdyno.run.given.replicas import Replicas
 from pgdyno.run.host.clock import monotonic_s
@@ -232,6 +232,7 @@ class GivenServerUnderTest:
             drop_if_possible(self._aside, self._loaded)
             self._loaded = None
             _tell_full_disk(exc)
+            _tell_timeout(exc)
             raise
         return dataset
 
@@ -497,6 +498,13 @@ def _tell_full_disk(error: BaseException) -> None:
     """Give an error the hint that the disk which is full is the server's, which --home does not change."""
     if isinstance(error, PgdynoError) and "No space left on device" in error.detail:
         error.hint = HINT_DISK_FULL
+
+
+def _tell_timeout(error: BaseException) -> None:
+    """Give an error of loading the hint that a timeout of the role ended it, in the server's words if they are English."""
+    for name in ("statement", "transaction"):
+        if isinstance(error, PgdynoError) and f"due to {name} timeout" in error.detail:
+            error.hint = HINT_TIMEOUT.format(f"{name}_timeout")
 
 
 def describe_content(data: DataSpec, scale: int) -> str:

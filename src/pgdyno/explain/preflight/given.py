@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -15,8 +16,14 @@ from pgdyno.plan.scaling import SPARE_CONNECTIONS
 from pgdyno.record.machine.given_server import IDLE_TPS, GivenServer
 from pgdyno.record.machine.preflight import Activity
 
+_OWN_NAME = re.compile(r"pgdyno_[0-9a-f]{32}")
 FAR = "far"
 """The rule on the time that the network would take, as one connection saw it."""
+TIMEOUTS = "timeouts"
+"""The rule on what may end the loading of data, which says nothing of a study whose data are loaded."""
+_PASSWORD_IN_ARGUMENTS, _NOT_ENCRYPTED = "password-in-arguments", "not-encrypted"
+SLOW_NOTHING = frozenset({TIMEOUTS, _PASSWORD_IN_ARGUMENTS, _NOT_ENCRYPTED})
+"""Rules whose warnings are of what may fail, or of what others may read: no figure is lower for it."""
 _CONNECTIONS = "connections"
 OWN_CONNECTIONS = 5
 """Of pgdyno's own at once to the database that the connection string names: the study's, the sampler's, that of pings, one that tells how
@@ -32,6 +39,9 @@ class LeftSettings(msgspec.Struct, frozen=True, kw_only=True):
     restore: str
     """The command that puts them back."""
 
+
+# On the slowest volumes, of 5 MB/s, the default scale takes half as long.
+_SHORT_TIMEOUT_MS = 300_000
 
 _Rule = Callable[[GivenServer, int], Iterator[Finding]]
 
@@ -63,7 +73,7 @@ def find_given_obstacles(
     """
     beyond = None if server.replica_count is None else max(0, server.replica_count - named_replicas)
     server = msgspec.structs.replace(server, replica_count=beyond)
-    left_out = (set() if makes_database else {_own_database}) | (set() if may_write else _OF_WRITES)
+    left_out = (set() if makes_database else {_own_database, _timeouts}) | (set() if may_write else _OF_WRITES)
     findings = [finding for rule in _RULES if rule not in left_out for finding in rule(server, clients)]
     if is_live:
         findings = [_add_design(finding) for finding in findings]
@@ -77,7 +87,7 @@ def find_given_obstacles(
 
 
 _PASSWORD = Finding(
-    rule="password-in-arguments",
+    rule=_PASSWORD_IN_ARGUMENTS,
     severity=Severity.WARNING,
     claim="The password stands on the command line.",
     evidence="--dsn holds it, and `ps` shows it to every account of this machine",
@@ -150,6 +160,21 @@ def _own_database(server: GivenServer, _: int) -> Iterator[Finding]:
     )
 
 
+def _timeouts(server: GivenServer, _: int) -> Iterator[Finding]:
+    short = {name: ms for name, ms in server.timeouts_ms.items() if ms < _SHORT_TIMEOUT_MS}
+    if short:
+        yield Finding(
+            rule=TIMEOUTS,
+            severity=Severity.WARNING,
+            claim="The server ends what takes this role long: to load and copy the data may fail.",
+            evidence=", ".join(f"{name} = {ms:,} ms" for name, ms in short.items()),
+            why="Each table is loaded by one statement, and the loaded database is copied by one.",
+            advice="Say options='"
+            + " ".join(f"-c {name}=0" for name in short)
+            + "' in the connection string, or use a smaller --scale.",
+        )
+
+
 def _own_sessions(server: GivenServer, _: int) -> Iterator[Finding]:
     yield from _need(
         server,
@@ -220,7 +245,8 @@ def _sessions(server: GivenServer, _: int) -> Iterator[Finding]:
 
 
 def _template(server: GivenServer, _: int) -> Iterator[Finding]:
-    if server.dbname.startswith(("template", "pgdyno_")):
+    # CREATE DATABASE copies template1 unless it is told otherwise, and pgdyno copies what it has loaded.
+    if server.is_template or server.dbname == "template1" or _OWN_NAME.match(server.dbname):
         yield Finding(
             rule="template",
             severity=Severity.CRITICAL,
@@ -296,7 +322,7 @@ def _far(server: GivenServer, _: int) -> Iterator[Finding]:
 def _plain_text(server: GivenServer, _: int) -> Iterator[Finding]:
     if not (server.is_encrypted or server.has_gss_encryption or server.is_local):
         yield Finding(
-            rule="not-encrypted",
+            rule=_NOT_ENCRYPTED,
             severity=Severity.WARNING,
             claim="The connection to another machine is not encrypted.",
             evidence=f"{server.host} is not this machine, and the session has neither TLS nor GSSAPI encryption",
@@ -326,6 +352,7 @@ _RULES: tuple[_Rule, ...] = (
     _standby,
     _read_only,
     _own_database,
+    _timeouts,
     _own_sessions,
     _connections,
     _database_connections,

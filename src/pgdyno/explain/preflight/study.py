@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import FAR, find_given_obstacles
+from pgdyno.explain.preflight.given import FAR, TIMEOUTS, find_given_obstacles
 from pgdyno.explain.preflight.own_servers import find_servers_without_huge_pages, look_at_trials
 from pgdyno.explain.preflight.replicas import find_replica_obstacles
 from pgdyno.explain.preflight.rule_input import Intent
@@ -78,7 +78,8 @@ def _find_of_given(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
     networks = [workload.network for workload in analysis.workloads if workload.network is not None]
     # What was measured beside the load says more.
     is_measured = any(network.ratio.value is not None for network in networks)
-    return tuple(one for one in found if one.rule != FAR or not is_measured)
+    settled = {TIMEOUTS, FAR} if is_measured else {TIMEOUTS}
+    return tuple(one for one in found if one.rule not in settled)
 
 
 def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:

@@ -52,6 +52,10 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     is_in_recovery: bool
     is_read_only: bool
     """Whether its sessions are read-only by default."""
+    is_template: bool = False
+    """Whether databases may be copied from its database; False in older records."""
+    timeouts_ms: dict[str, int] = {}
+    """statement_timeout and transaction_timeout of a session of this role, where they end anything; empty in older records."""
     is_encrypted: bool
     is_local: bool
     """Whether it is reached by a socket file or the loopback interface."""

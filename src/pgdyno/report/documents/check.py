@@ -19,7 +19,7 @@ class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     severity: str
-    """`spoils`, `costs speed`, `note`, or `not tried` of a PostgreSQL newer than the versions that pgdyno was tried with."""
+    """`spoils`, `costs speed`, `warning` of what is not about speed, `note`, or `not tried` of a PostgreSQL newer than the versions that pgdyno was tried with."""
     claim: str
     seen: str
     why: str

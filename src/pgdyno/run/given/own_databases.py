@@ -41,13 +41,14 @@ SELECT ((SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace
       + (SELECT count(*) FROM pg_catalog.pg_proc WHERE oid >= 16384)
       + (SELECT count(*) FROM pg_catalog.pg_largeobject_metadata))::int AS count"""
 HINT_DISK_FULL = "the server's disk is full: load less data (--scale), or free some space there"
+HINT_TIMEOUT = "a {0} of this role or server ends what takes long: say options='-c {0}=0' in the connection string"
 # By SQLSTATE: the oldest psycopg that pgdyno runs with has no class for the last.
 _HINTS = {
     "53100": HINT_DISK_FULL,
     "42501": "`pgdyno check --dsn` says what this role may do, and which GRANT gives it",
     "55006": "somebody is connected to pgdyno's own database: end that session",
-    "57014": "a statement_timeout of this role or server ends what takes long",
-    "25P04": "a transaction_timeout of this role or server ends what takes long",
+    "57014": HINT_TIMEOUT.format("statement_timeout"),
+    "25P04": HINT_TIMEOUT.format("transaction_timeout"),
 }
 
 _HINT_HBA = "its pg_hba.conf must let this role into `all` databases, since pgdyno makes its own; or measure one that is there: --database"

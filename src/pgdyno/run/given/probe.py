@@ -115,6 +115,8 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         is_superuser=state["is_superuser"],
         is_in_recovery=state["is_in_recovery"],
         is_read_only=state["is_read_only"],
+        is_template=state["is_template"],
+        timeouts_ms=state["timeouts_ms"],
         is_encrypted=connection.pgconn.ssl_in_use,
         sslmode=conninfo.find_parameter(connection, "sslmode"),
         tls=tls if pooler is None else None,

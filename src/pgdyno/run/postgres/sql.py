@@ -206,7 +206,10 @@ _HAS_A_PLACE = "coalesce(backend_type, 'client backend') IN ('client backend', '
 GIVEN_SERVER = """
 SELECT current_setting('server_version') AS version, version() AS system, current_user::text AS role, quote_ident(current_user) AS quoted_role,
        current_setting('is_superuser')::bool AS is_superuser, pg_is_in_recovery() AS is_in_recovery,
-       current_setting('default_transaction_read_only')::bool AS is_read_only"""
+       current_setting('default_transaction_read_only')::bool AS is_read_only,
+       (SELECT datistemplate FROM pg_database WHERE datname = current_database()) AS is_template,
+       (SELECT coalesce(jsonb_object_agg(name, reset_val::int8), '{}') FROM pg_settings
+        WHERE name IN ('statement_timeout', 'transaction_timeout') AND reset_val <> '0') AS timeouts_ms"""
 # Of this very connection. Behind a pooler it is the pooler's own to the server.
 TLS = "SELECT version || ', ' || cipher AS tls FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()"
 # By the process id that libpq was told: a pooler, which tells another one, has no such connection to clients.

@@ -1,6 +1,6 @@
 """Build what `pgdyno check` shows on the terminal.
 
-Its words for severity are in `severity_words`: a problem invalidates a measurement, and a warning costs speed.
+Its words for severity are in `severity_words`: a problem invalidates a measurement, and most warnings cost speed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.report.document import Claim, Claims, Document, Prose, Section
-from pgdyno.report.severity_words import NOT_TRIED, SEVERITY_WORDS, name_severity
+from pgdyno.report.severity_words import NOT_TRIED, SEVERITY_WORDS, WARNS, name_severity
 
 _COUNTED = {
     SEVERITY_WORDS[Severity.CRITICAL]: ("problem", "problems"),
     SEVERITY_WORDS[Severity.WARNING]: ("finding that costs speed", "findings that cost speed"),
+    WARNS: ("warning", "warnings"),
     NOT_TRIED: ("version that was not tried", "versions that were not tried"),
     SEVERITY_WORDS[Severity.NOTE]: ("note", "notes"),
 }
