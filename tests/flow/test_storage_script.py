@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -10,12 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.errors import SpecError
 from pgdyno.flow.layout import write_storage_script
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.loops import empty_loop, mounted_loop, needs_root
 
 pytestmark = needs_root
 SIZE_BYTES = 320 * 2**20
+# Of both, of ext4 and of XFS; without those that newer kernels remove.
+OPTIONS = [
+    "noatime", "discard", "nodiscard", "lazytime", "grpid", "acl", "user_xattr", "auto_da_alloc", "noauto_da_alloc",
+    "barrier=0", "barrier", "nobarrier", "block_validity", "commit=5", "data=ordered", "data_err=abort", "delalloc",
+    "nodelalloc", "dioread_lock", "dioread_nolock", "errors=remount-ro", "init_itable", "inode_readahead_blks=32",
+    "journal_checksum", "max_batch_time=0", "min_batch_time=0", "noload", "resuid=0", "stripe=64", "allocsize=64k",
+    "filestreams", "inode32", "inode64", "largeio", "nolargeio", "logbsize=256k", "logbufs=8", "noalign", "nouuid",
+    "sunit=0", "swalloc", "swidth=0", "wsync",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -126,3 +137,23 @@ def test_what_is_no_empty_disk_is_refused(tmp_path: Path, etc: Path, target: Pat
         ran = run_script("ext4", loop.device, target, etc)
         assert f"{loop.device} is mounted" in ran.stderr
     assert not target.exists()
+
+
+@pytest.mark.parametrize("filesystem", ["xfs", "ext4"])
+def test_a_script_is_refused_for_the_options_that_mount_refuses(tmp_path: Path, target: Path, filesystem: str) -> None:
+    if shutil.which(f"mkfs.{filesystem}") is None:
+        pytest.skip(f"mkfs.{filesystem} is not installed")
+    target.mkdir()
+    taken, written = [], []
+    with empty_loop(tmp_path, "disk", SIZE_BYTES) as device:
+        subprocess.run([f"mkfs.{filesystem}", "-q", device], check=True)
+        for option in OPTIONS:
+            mount = ["mount", "-t", filesystem, "-o", option, device, target]
+            if subprocess.run(mount, capture_output=True, check=False).returncode == 0:
+                subprocess.run(["umount", target], check=True)
+                taken.append(option)
+            disk = DiskSpec(kind="local-ssd", filesystem=filesystem, mount_options=option)
+            with contextlib.suppress(SpecError):
+                write_storage_script(HostSpec(cpus=2, memory="8GB", disk=disk))
+                written.append(option)
+    assert written == taken

@@ -108,6 +108,8 @@ def test_mount_options() -> None:
         (DiskSpec(kind="local-ssd", mount_options="noatime,nobarrier"), "nobarrier of the data: xfs refuses it"),
         (DiskSpec(kind="hdd", filesystem="xfs", mount_options="data=writeback"), "data=writeback of the data: xfs"),
         (DiskSpec(kind="hdd", filesystem="ext4", mount_options="logbsize=256k"), "logbsize=256k of the data: ext4"),
+        # Debian's installer writes it for ext4, and fstab is copied.
+        (DiskSpec(kind="hdd", mount_options="errors=remount-ro"), "errors=remount-ro of the data: xfs refuses it"),
     ],
 )
 def test_what_cannot_be_made_is_refused(disk: DiskSpec, words: str) -> None:
