@@ -47,9 +47,10 @@ def test_the_spec_and_the_settings_mean_the_same_kinds() -> None:
         ("count = 8\nraid = 0", (8, 8, 8, 8), 400),
         ("count = 2\nraid = 1", (2, 1, 2, 1), 50),
         ("count = 8\nraid = 10", (8, 4, 8, 4), 200),
-        # A small write to parity is four I/Os, and six with two; three disks have one of data to read anew.
-        ("count = 8\nraid = 5", (8, 2, 7, 7), 350),
-        ("count = 12\nraid = 6", (12, 2, 10, 10), 500),
+        # A small write with parity is four I/Os, and six with two; with few disks it is one of each.
+        ("count = 8\nraid = 5", (8, 2, 8, 7), 350),
+        ("count = 12\nraid = 6", (12, 2, 12, 10), 500),
+        ("count = 3\nraid = 5", (3, 1, 3, 2), 100),
     ],
 )
 def test_arrays(array: str, times: tuple[int, ...], gib: int) -> None:

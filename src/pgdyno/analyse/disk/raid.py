@@ -27,7 +27,7 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
     data: float
     """Disks of data in a full stripe: for long writes, and for capacity."""
     long_reads: float
-    """Disks that serve long reads with several requests under way: all mirrors do, unless they would have to seek."""
+    """Disks that serve long reads with several requests under way: all that serve small ones, unless they would have to seek."""
 
     def of(self, figure: Transfer) -> float:
         """Return the multiple for a kind of transfer."""
@@ -40,14 +40,12 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
         return self.disk_count / self.of(figure) if figure.is_write else 1.0
 
 
-# Levels whose disks are all copies, so that each may serve any read. A published array of eight gp3 in RAID 10 read 1,003 MiB/s
-# with 16 requests of 1 MiB under way, and wrote 509: eight and four times the 125 MiB/s of each.
-# Source: github.com/ecraftagency/postgres_10k_tps_olap, data_throughput_fio and data_seq_write_fio of 2026-01-03.
-_MIRRORS = frozenset({"raid1", "raid10"})
 _PARITY = frozenset({"raid4", "raid5", "raid6"})
-# For n disks, by level as md calls it. A write waits for all mirrors; a write with parity reads the old data and parity
-# and writes both again, which is 4 I/Os, and 6 with two parities. The one parity disk of RAID 4 serves no reads, and has
-# two I/Os of every write. Source: md(4); Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214.
+# Small reads, small writes and disks of data of n disks, by level as md calls it; each is one disk's at least. A write waits
+# for all mirrors; a write with parity reads the old data and parity and writes both again, which is 4 I/Os, and 6 with two
+# parities; or it reads the rest of the stripe, which is n I/Os and fewer where n is below these: 3 of three disks.
+# The one parity disk of RAID 4 serves no reads, and has two I/Os of every write.
+# Source: md(4); Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214; Chen et al. 1994, doi:10.1145/176979.176981, table 1.
 _TIMES: dict[str, Callable[[int], tuple[float, float, float]]] = {
     "raid0": lambda n: (n, n, n),
     "raid1": lambda n: (n, 1, 1),
@@ -64,14 +62,17 @@ def array_times(level: str, disk_count: int, *, can_seek: bool = True) -> ArrayT
     Args:
         level: Level as md calls it, such as `raid10`; an LVM stripe is `raid0`.
         disk_count: Number of equal disks, including mirrors and parity.
-        can_seek: False for disks that spin, where two mirrors read one stream no faster than one.
+        can_seek: False for disks that spin, for which leaving out what another mirror reads, or parity, saves no time.
     """
     if level == "linear":
         # Its disks stand one behind the other, so that a file lies on one of them. Source: md(4).
         return array_times("raid0", 1)
     times = _TIMES.get(level, _TIMES["raid1"])(disk_count)
     reads, writes, data = (max(1.0, float(one)) for one in times)
-    long_reads = reads if level in _MIRRORS and can_seek else data
+    # A published array of eight gp3 in RAID 10 read 1,003 MiB/s with 16 requests of 1 MiB under way, and wrote 509: eight and
+    # four times the 125 MiB/s of each. Parity that no read needs leaves its disk free for other data in the same way.
+    # Source: github.com/ecraftagency/postgres_10k_tps_olap, data_throughput_fio and data_seq_write_fio of 2026-01-03.
+    long_reads = reads if can_seek else data
     return ArrayTimes(disk_count=disk_count, reads=reads, writes=writes, data=data, long_reads=long_reads)
 
 
