@@ -196,16 +196,16 @@ def test_bursts_of_volumes_and_of_instances() -> None:
 
 @each_row([("raid = 5\ncount = 4", 4, 3 * 100), ("raid = 6\ncount = 6", 6, 4 * 100), ("raid = 5\ncount = 3", 3, 200)])
 def test_parity_costs_writes_of_the_instance_and_hides_the_flush(array: str, ios: int, gib: int) -> None:
-    disk = f'volume = "gp3"\nsize = "100GB"\nvolume_latency_ms = 1.85\nvolume_iops = 16_000\n{array}'
+    # Its latency is published, and a disk's latency of a write is not that of the reads that come before it.
+    disk = f'volume = "io2"\nsize = "100GB"\nvolume_iops = 16_000\n{array}'
     found = ceilings(disk, head='instance = "c7g.2xlarge"')
     assert found.random_write_iops is not None
     assert (found.random_write_iops.value, found.random_write_iops.binds) == (12_000 / ios, Limit.INSTANCE)
     assert found.capacity_bytes is not None
     assert found.capacity_bytes.value == gib * GIB
-    # A disk's latency of a write is not that of the reads that come before it.
     assert found.flushes_per_s is None
     assert "declare flush_ms" in found.absent["flushes_per_s"]
-    whole = ceilings(f"{disk.replace('volume_latency_ms = 1.85', 'flush_ms = 2')}")
+    whole = ceilings(f"{disk}\nflush_ms = 2")
     assert whole.flushes_per_s is not None
     assert whole.flushes_per_s.value == 500
 

@@ -49,7 +49,7 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
         mount_options: Mount options as in fstab, such as `noatime`.
         volume_iops: Provisioned IOPS of each volume; absent: the included ones.
         volume_mb_s: Provisioned throughput of each volume, in the provider's megabytes; absent: the included one.
-        volume_latency_ms: Latency of one small synchronous write of each disk or volume.
+        volume_latency_ms: Latency of one small synchronous write of each disk or volume; not with parity.
         flush_ms: Time of one 8 kB write with its flush, for the whole path; as are all figures below.
         random_read_iops: Random reads of 8 kB per second.
         random_write_iops: Random writes of 8 kB per second.
@@ -86,6 +86,10 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
         if self.flush_ms is not None and self.volume_latency_ms is not None:
             raise ValueError(
                 "flush_ms and volume_latency_ms: give one of them, since the first follows from the second"
+            )
+        if self.volume_latency_ms is not None and self.raid in _LEAST_OF_PARITY:
+            raise ValueError(
+                f"volume_latency_ms says nothing of raid {self.raid}, where a small write reads first: use flush_ms instead"
             )
         _check_array(self)
         _ = self.size_bytes, self.free_bytes
