@@ -107,9 +107,9 @@ def test_what_a_small_write_takes_of_the_instances_limit_is_said() -> None:
         disk = DiskSpec(volume="gp3", size="100GB", count=6, raid=raid)  # type: ignore[arg-type]
         view = LayoutView(title="data", declared=disk, limits=limits, ceilings=compute_ceilings(disk, limits))
         said.append(" ".join(explain_layouts([view])))
-    assert [one.count("With parity, each small write counts as") for one in said] == [1, 1, 0, 0]
-    assert "counts as 4 I/Os" in said[0]
-    assert "counts as 6 I/Os" in said[1]
+    assert [one.count("each small write counts as") for one in said] == [1, 1, 0, 0]
+    assert "In RAID 5, each small write counts as 4 I/Os." in said[0]
+    assert "In RAID 6, each small write counts as 6 I/Os." in said[1]
     assert "Each write to a mirror counts separately." in said[2]
 
 

@@ -27,6 +27,7 @@ DISKS = {
     "raid 0": DiskSpec(kind="local-ssd", count=3, raid=0),
     "raid 1": DiskSpec(kind="network-ssd", count=2, raid=1),
     "raid 10": DiskSpec(volume="gp3", size="50GB", count=8, raid=10, chunk="64kB", filesystem="ext4"),
+    "raid 5": DiskSpec(kind="local-ssd", count=4, raid=5, chunk="512kB", filesystem="ext4"),
     "raid 6": DiskSpec(kind="hdd", count=12, raid=6, chunk="64kB"),
     "LVM": DiskSpec(kind="local-ssd", count=4, lvm_stripes=2, chunk="256kB"),
 }
@@ -75,6 +76,13 @@ def test_arrays() -> None:
     mirror = script_of(DISKS["raid 1"])
     assert "--level=1 --raid-devices=2 --bitmap=internal" in mirror
     assert "--chunk" not in mirror
+    assert "write hole" not in mirror
+    # Stripes of two parities have two disks of data fewer.
+    parity = script_of(DISKS["raid 6"])
+    assert "--level=6 --raid-devices=12 --chunk=128K --bitmap=internal" in parity
+    assert "mkfs.xfs -q -d su=128k,sw=10" in parity
+    assert "write hole" in parity
+    assert "mkfs.ext4 -q -E stride=128,stripe_width=384" in script_of(DISKS["raid 5"])
     striped = script_of(DISKS["LVM"])
     assert "lvcreate -q --yes --name data --extents 100%FREE --stripes 2 --stripesize 256k pgdata" in striped
     assert "mkfs.xfs -q -d su=256k,sw=2" in striped

@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from pgdyno.analyse.disk.raid import has_parity
 from pgdyno.report.sections.disk.layout import describe_declared
 from pgdyno.tune.new_storage import NewFileSystem
 
@@ -178,8 +179,14 @@ def _make_array(system: NewFileSystem) -> Iterator[str]:
         )
     if disk.raid is not None:
         chunk = "" if system.chunk_kb is None or disk.raid == 1 else f" --chunk={system.chunk_kb}K"
-        # Without a bitmap, a power failure is followed by a copy of the whole array. mdadm asks if it is not said.
+        # Without a bitmap, a power failure is followed by a pass over the whole array. mdadm asks if it is not said.
         bitmap = " --bitmap=internal" if disk.raid != 0 else ""
+        if has_parity(disk):
+            # Source: md(4), "RAID456 write journal" and "PPL".
+            yield from _comment(
+                f"A power failure can leave parity that does not fit its data. If a disk of this RAID {disk.raid} fails before md has"
+                " mended that, data are lost that nobody wrote meanwhile: the write hole, of which md(4) tells."
+            )
         yield (
             f"mdadm --create {_array(system)} --run --level={disk.raid} --raid-devices={disk.count}{chunk}{bitmap} {devices}"
         )

@@ -272,7 +272,7 @@ def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
 def _say_copies(view: LayoutView) -> str:
     if view.declared is not None and has_parity(view.declared):
         times = times_of(view.declared).copies_of(TRANSFERS["random_write_iops"])
-        return f"With parity, each small write counts as {times:.3g} I/Os."
+        return f"In RAID {view.declared.raid}, each small write counts as {times:.3g} I/Os."
     return "Each write to a mirror counts separately." if _is_mirrored(view) else ""
 
 
