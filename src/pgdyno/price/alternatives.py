@@ -114,16 +114,16 @@ def find_alternatives(
 def _list_other_volumes(
     what: str, disk: DiskSpec, limits: InstanceLimits | None, book: PriceBook, region: str
 ) -> Iterator[OtherVolumes]:
-    """List every type of this provider's volumes with provisioned IOPS; also mirrored, if the current ones are."""
+    """List every type of this provider's volumes with provisioned IOPS; also mirrored, if the loss of one is survived now."""
     try:
         now, wanted = price_disk(what, disk, book, region), _find_wanted(what, disk, limits)
     except ValueError:
         return
     if now is None or disk.volume is None:
         return
-    is_mirrored, provider = disk.raid in _REDUNDANT, find_volume(disk.volume).provider
+    is_redundant, provider = disk.raid in _REDUNDANT, find_volume(disk.volume).provider
     for volume in list_volumes():
-        for count in (1, 2) if is_mirrored else (1,):
+        for count in (1, 2) if is_redundant else (1,):
             is_now = (volume.name, count) == (disk.volume.lower(), disk.count)
             if volume.provider != provider or volume.bought_iops is None:
                 continue
@@ -138,7 +138,7 @@ def _list_other_volumes(
                 reason=None,
                 flush_s=None,
                 now_flush_s=None if wanted.flush is None else wanted.flush.value_s,
-                is_as_durable=count > 1 or not is_mirrored,
+                is_as_durable=count > 1 or not is_redundant,
             )
             try:
                 found = _lay_out(volume, count, disk, wanted)
