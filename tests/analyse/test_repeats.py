@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.analyse.comparison.answers import Question, Round, compare
-from pgdyno.analyse.comparison.e_process import gather_evidence
+from pgdyno.analyse.comparison.e_process import IntervalKind, gather_evidence
 from pgdyno.analyse.comparison.final_look import LookPlace
 from pgdyno.analyse.comparison.repeats import Repeated, find_extremes
 from pgdyno.analyse.comparison.rounds import rounds_of_slices
@@ -96,6 +96,32 @@ def test_a_verdict_holds_for_all_that_the_pairs_may_have_been(values: list[float
     ends = [(one.low, one.high) for one in evidence if one.low is not None and one.high is not None]
     assert len(ends) == 3
     assert (hull.low, hull.high) == (min(low for low, _ in ends), max(high for _, high in ends))
+
+
+def test_an_effect_is_not_said_to_change_where_only_a_bound_does() -> None:
+    random = np.random.default_rng(5)
+    values, bound = (
+        random.normal(0.1, 0.01, 80).tolist(),
+        [*random.normal(-0.3, 0.01, 20), *random.normal(0.1, 0.01, 60)],
+    )
+    assert gather_evidence(bound, alpha=0.05).interval.kind is IntervalKind.DRIFTED
+    alone, bounded = (gather_evidence(values, alpha=0.05, extremes=of).interval for of in ((), (bound, values)))
+    assert alone.kind is bounded.kind is IntervalKind.BOUNDED
+    assert alone.low is not None
+    assert bounded.low is not None
+    assert bounded.low < 0 < alone.low
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_few_pairs_that_all_failed_decide_no_more_than_they_do_alone(n: int) -> None:
+    for effect in (0.0, 0.1, 1.0):
+        values = [effect + noise for noise in NOISE[:n]]
+        alone, found = decide(values), decide(values, find_extremes(values, OWN[:n], failed(*range(n), n=n)))
+        assert found.kind in {alone.kind, VerdictKind.INCONCLUSIVE}
+        assert found.log10_e_value <= alone.log10_e_value
+        # What the reference does by itself is no effect of a variant whose pairs all failed.
+        if abs(effect) < max(map(abs, OWN)):
+            assert not found.is_different
 
 
 def test_a_small_effect_is_not_decided_by_a_variant_that_failed_and_a_large_one_is() -> None:

@@ -131,7 +131,7 @@ def gather_evidence(
     """
     values = np.array([log_ratios, *extremes], dtype=np.float64)
     low, high, is_drifted = confidence_sequence(values, alpha, looked, resolution)
-    sequence = ConfidenceSequence(low.min(axis=0), high.max(axis=0), np.any(is_drifted, axis=0, keepdims=False))
+    sequence = ConfidenceSequence(low.min(axis=0), high.max(axis=0), is_drifted[0])
     n, (_, means, squares), log_e = values.shape[-1], _moments(values), log_e_values(values)
     if extremes:
         log_e = np.maximum.accumulate(log_e, axis=-1)
