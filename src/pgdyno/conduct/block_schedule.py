@@ -55,6 +55,7 @@ class BlockSchedule:
         self._variants = sequential.undecided(trial.workload)
         self._orders: list[list[str]] = []
         self._reader: MergedSliceReader | None = None
+        self._failures = 0
         self._loads: list[SliceLoad] = []
         self._part_loads: dict[str, list[SliceLoad]] = {}
         self._has_round = False
@@ -100,6 +101,7 @@ class BlockSchedule:
         """Read the slices that have ended, and decide. Called by the main thread."""
         if self._reader is None:
             self._reader = MergedSliceReader(folder, TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
+            self._failures = count_failures(folder)
         for one in self._reader.take(slices):
             self._loads.append(one.whole)
             for name, load in one.parts.items():
@@ -109,11 +111,11 @@ class BlockSchedule:
             self._choose_slice(known)
             return
         # The last round may still lack a slice; the sampling rate is in all variants alike and does not matter here.
-        rounds = self._make_rounds(folder, known, self._loads)
+        rounds = self._make_rounds(known, self._loads)
         if not rounds:
             return
         workload = self._trial.workload
-        parts = {(workload, name): self._make_rounds(folder, known, loads) for name, loads in self._part_loads.items()}
+        parts = {(workload, name): self._make_rounds(known, loads) for name, loads in self._part_loads.items()}
         self.news = describe_state(self._sequential, workload, rounds, parts, without=self._gone)
         undecided = self._sequential.undecided(workload, rounds, parts)
         with self._lock:
@@ -121,9 +123,9 @@ class BlockSchedule:
             if variants != self._variants:
                 self._variants, self._orders = variants, []
 
-    def _make_rounds(self, folder: Path, known: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[Round, ...]:
-        failures = count_failures(folder)
-        return rounds_of_slices(known, loads, trial=self._trial.number, sampling_rate=1.0, failures=failures)[:-1]
+    def _make_rounds(self, known: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[Round, ...]:
+        rounds = rounds_of_slices(known, loads, trial=self._trial.number, sampling_rate=1.0, failures=self._failures)
+        return rounds[:-1]
 
     def _draw_round(self) -> SliceRound:
         if self._slice_s is None:
