@@ -159,7 +159,7 @@ def test_what_is_not_decided_because_trials_failed_is_told() -> None:
         found = find_doubts(told.record, told.analysis)
         return next(one.evidence for one in found if one.claim.startswith("Trials failed"))
 
-    words = f"not decided for that on {comparison.workload}: {question.variant}"
+    words = f"not decided because of that on {comparison.workload}: {question.variant}"
     wide = (-0.5, *ratios[1:])
     assert tell(ratios, (wide, ratios)).endswith(words)
     # Without the failures, too, it is not decided.
@@ -170,6 +170,16 @@ def test_what_is_not_decided_because_trials_failed_is_told() -> None:
     # Likewise of what would be equivalent.
     alike = tuple(0.0001 * (-1) ** place for place in range(n))
     assert tell(alike, ((-0.5, *alike[1:]), alike)).endswith(words)
+
+
+def test_a_sweep_over_clients_has_no_verdicts_that_allow_for_failures() -> None:
+    sweep, paired = build_client_sweep(), build_paired()
+    for report, words in ((sweep, "figures are of what finished"), (paired, "verdicts allow for")):
+        trials = [trial.record for trial in report.analysis.workloads[0].trials if trial.record.error is None]
+        number = next(one.planned.number for one in trials if not one.planned.is_observed)
+        told = _failing(report, {number: 1})
+        found = find_doubts(told.record, told.analysis)
+        assert next(one.evidence for one in found if one.claim.startswith("Trials failed")).startswith(words)
 
 
 def test_rounds_that_were_cut_are_told() -> None:

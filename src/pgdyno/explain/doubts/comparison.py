@@ -107,10 +107,15 @@ def _failures(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Findi
         yield Finding(
             severity=Severity.WARNING,
             claim=f"Trials failed and were run again: {', '.join(listed)}.",
-            evidence="; ".join(
-                ("where variants did not fail alike, verdicts allow for it", *_list_held_back(analysis))
+            evidence="figures are of what finished"
+            if is_client_sweep(experiment)
+            else "; ".join(
+                (
+                    "verdicts allow for what failed more often on one side: an effect must then be larger to be decided",
+                    *_list_held_back(analysis),
+                )
             ),
-            why="If one variant fails where it is slow, what is left of it looks faster: an effect must be larger to be decided.",
+            why="If one variant fails where it is slow, what is left of it looks faster.",
             advice="Find the cause in the tries that failed, which are kept beside the trials as `NNNN.cut-K`, and measure again without it.",
         )
 
@@ -121,7 +126,7 @@ def _list_held_back(analysis: StudyAnalysis) -> Iterator[str]:
         for comparison in analysis.compared_parts(whole.workload) or (whole,):
             names = [question.variant for question in comparison.list_primary() if _is_held_back(question)]
             if names:
-                yield f"not decided for that on {comparison.workload}: {', '.join(names)}"
+                yield f"not decided because of that on {comparison.workload}: {', '.join(names)}"
 
 
 def _is_held_back(question: Question) -> bool:
