@@ -98,7 +98,8 @@ def rounds_of_slices(
                 length_s=last.end_monotonic_s - first.begin_monotonic_s,
                 values=values,
                 rounding=_SLICE_ROUNDING,
-                # A block fails in one variant, and any may be the one.
+                # A block fails in one variant, and its record does not say in which. Counted as of each but the reference, it bounds
+                # at least as much as a failure of the reference would.
                 repeated=once if len(rounds) < failures else (),
             )
         )

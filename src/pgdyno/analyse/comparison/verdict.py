@@ -21,8 +21,8 @@ however often the data are inspected and whenever the experiment stops:
 The interval that is shown is the intersection of the two. A variant that was decided before the final look is left out of
 it, because log ratios have chosen the number of its pairs; its p-value of the t-test is 1.
 
-Where a trial failed before it was run again, its pair may not be what it would have been (`repeats.py`): the p-value is then
-the largest, and the interval the hull, of all that is possible.
+Where trials of one side failed more often before they were run again, some pairs may not be what they would have been (`repeats.py`): the
+p-value is then the largest, and the interval the hull, of those as they are, at their lowest, and at their highest.
 
 By these arguments the two error rates add up to at most 2 alpha; docs/how-we-know.md has the measured rates. m counts
 every planned variant, also one without a pair, so that a failed variant does not make the others look more certain.
