@@ -164,7 +164,7 @@ def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
 def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path) -> None:
     before = conf(cluster)
     code, _, said = run(tmp_path, *tune(cluster, "--yes", user="plain"))
-    hint = re.search(r"a superuser gives it by: (.*)", said)
+    hint = re.search(r"in database postgres, a superuser gives it by: (.*)", said)
     assert (code, hint is not None, conf(cluster)) == (2, True, before), said
     assert hint is not None
     for grant in hint[1].split("; "):

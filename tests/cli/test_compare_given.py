@@ -86,7 +86,7 @@ def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path
     words = ("compare", "--dsn", dsn(cluster, "bench"), *settings, *LOAD, "--design", "switchback", "--minutes", "0.75")
     words = (*words, "--rate", "10")
     code, _, said = run(tmp_path, *words, "--yes")
-    hint = re.search(r"a superuser gives it by: (.*)", said)
+    hint = re.search(r"in database postgres, a superuser gives it by: (.*)", said)
     assert (code, hint is not None) == (2, True), said
     assert "this role may not change enable_bitmapscan, enable_indexscan of the server and put it back" in said
     assert hint is not None

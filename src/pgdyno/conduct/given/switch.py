@@ -9,7 +9,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, changed_settings
 from pgdyno.record.machine.given_server import GivenServer
-from pgdyno.run.change.given.check import check_switch, unidentified_server
+from pgdyno.run.change.given.check import advise_grants, check_switch, unidentified_server
 from pgdyno.run.change.given.command import changing_by_command, check_command_switch
 from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, read_command
 from pgdyno.run.change.given.settings import HeldSettings, changing_settings
@@ -135,4 +135,4 @@ def find_lacking(seen: GivenServer, needed: frozenset[str] = _NEEDED) -> tuple[s
 def _refuse_without_identifier(seen: GivenServer) -> None:
     grants = find_lacking(seen, frozenset({_IDENTIFIER}))
     if grants:
-        raise unidentified_server(hint=f"a superuser gives it by: {'; '.join(grants)}")
+        raise unidentified_server(hint=advise_grants(grants, dbname=seen.dbname))

@@ -40,7 +40,7 @@ def check_switch(switch: GivenSwitch, *, lacking: Sequence[str] = ()) -> tuple[S
         found = sql.read_server_settings(connection, switch.names)
         for name in switch.names:
             check_setting(name, found.get(name))
-        _refuse_rights(switch.names, found, lacking)
+        _refuse_rights(switch.names, found, lacking, dbname=switch.address.dbname)
         texts = sql.read_auto_conf(connection, switch.names)
     refuse_unidentified(switch)
     return tuple(
@@ -173,13 +173,20 @@ def find_grants(names: Sequence[str], found: Mapping[str, Mapping[str, object]])
     return (f"GRANT ALTER SYSTEM ON PARAMETER {', '.join(denied)} TO {found[denied[0]]['role']}",) if denied else ()
 
 
-def _refuse_rights(names: Sequence[str], found: Mapping[str, Mapping[str, object]], lacking: Sequence[str]) -> None:
+def advise_grants(grants: Sequence[str], *, dbname: str) -> str:
+    """Return the hint on GRANTs, with the database that those on functions and views are for."""
+    return f"in database {dbname}, a superuser gives it by: {'; '.join(grants)}"
+
+
+def _refuse_rights(
+    names: Sequence[str], found: Mapping[str, Mapping[str, object]], lacking: Sequence[str], *, dbname: str
+) -> None:
     """Raise an error with all GRANTs at once, if one is lacking."""
     own = find_grants(names, found)
     if not own and not lacking:
         return
     them = ", ".join(names)
-    hint = f"a superuser gives it by: {'; '.join([*own, *lacking])}"
+    hint = advise_grants([*own, *lacking], dbname=dbname)
     if all(found[name]["context"] == "superuser" for name in names):
         role = found[names[0]]["role"]
         hint += f"; or, so that each session chooses for itself, by: GRANT SET ON PARAMETER {them} TO {role}"

@@ -15,6 +15,7 @@ from pgdyno.facts.gucs import means_same
 from pgdyno.run.change.changes import SettingChange, TuningState
 from pgdyno.run.change.given.check import (
     acts_by_reload,
+    advise_grants,
     check_setting,
     find_grants,
     plan_change,
@@ -67,7 +68,7 @@ def prepare_tuning(target: GivenTarget, settings: Mapping[str, str], *, lacking:
         if lacking or (possible and not allowed):
             raise SpecError(
                 "this role may not change settings of the server and put them back",
-                hint=f"a superuser gives it by: {'; '.join([*grants, *lacking])}",
+                hint=advise_grants([*grants, *lacking], dbname=target.address.dbname),
             )
         texts = sql.read_auto_conf(connection, allowed)
     refuse_unidentified(target)
