@@ -171,7 +171,7 @@ def _timeouts(server: GivenServer, _: int) -> Iterator[Finding]:
             why="Each table is loaded by one statement, and the loaded database is copied by one.",
             advice="Say options='"
             + " ".join(f"-c {name}=0" for name in short)
-            + "' in the connection string, or use a smaller --scale.",
+            + "' in the connection string, which few poolers take: else set it by `ALTER ROLE`. Or use a smaller --scale.",
         )
 
 
