@@ -70,6 +70,17 @@ def test_each_danger_is_told_alone(seen: dict[str, object], rule: str, severity:
     assert find(msgspec.structs.replace(SERVER, timeouts_ms={"statement_timeout": 600_000})) == {}
 
 
+@pytest.mark.parametrize(
+    ("free", "clients", "claim", "advice"),
+    [(10, 1, "1 client, and", "Raise what limits them"), (11, 2, "2 clients, and", "Use fewer clients")],
+)
+def test_fewer_clients_are_advised_where_one_fits(free: int, clients: int, claim: str, advice: str) -> None:
+    (found,) = find_given_obstacles(
+        msgspec.structs.replace(SERVER, free_connections=free), clients=clients, has_password=False
+    )
+    assert (found.claim.startswith(claim), found.advice.startswith(advice)) == (True, True), found
+
+
 def test_what_lifts_timeouts_is_told_for_poolers_too() -> None:
     short = msgspec.structs.replace(SERVER, timeouts_ms={"statement_timeout": 30_000, "transaction_timeout": 40_000})
     (found,) = find_given_obstacles(short, clients=1, has_password=False)
@@ -107,7 +118,7 @@ def test_settings_left_changed_are_told_with_the_command_to_paste() -> None:
 
 
 def test_a_design_is_advised_where_one_can_be_chosen() -> None:
-    few = msgspec.structs.replace(SERVER, free_connections=3)
+    few = msgspec.structs.replace(SERVER, free_connections=13)
     advice = [
         find_given_obstacles(few, clients=8, has_password=False, is_live=compares)[0].advice
         for compares in (True, False)

@@ -15,6 +15,7 @@ from pgdyno.explain.preflight.version import find_untried
 from pgdyno.plan.scaling import SPARE_CONNECTIONS
 from pgdyno.record.machine.given_server import IDLE_TPS, GivenServer
 from pgdyno.record.machine.preflight import Activity
+from pgdyno.units import count_things
 
 _OWN_NAME = re.compile(r"pgdyno_[0-9a-f]{32}")
 FAR = "far"
@@ -205,11 +206,13 @@ def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
         yield Finding(
             rule=_CONNECTIONS,
             severity=Severity.CRITICAL,
-            claim=f"{clients} clients, and {SPARE_CONNECTIONS} connections for samplers, do not fit.",
+            claim=f"{count_things(clients, 'client')}, and {SPARE_CONNECTIONS} connections for samplers, do not fit.",
             evidence=f"max_connections and the role's own limit leave room for {free}: sessions that idle, as a pooler keeps them, have"
             " their places, too",
             why="Clients that are refused would end the load; all places taken would lock others out.",
-            advice="Use fewer clients (--clients, in a sweep lower levels of clients), or raise what limits them.",
+            advice="Use fewer clients (--clients, in a sweep lower levels of clients), or raise what limits them."
+            if free > SPARE_CONNECTIONS
+            else "Raise what limits them: there is no room for a single client.",
         )
 
 
