@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from pgdyno.explain.finding import Severity
-from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obstacles
+from pgdyno.explain.preflight.given import LeftSettings, find_given_obstacles
+from pgdyno.explain.preflight.given_rules import IN_USE
 from pgdyno.explain.preflight.replicas import find_replica_obstacles
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.record.machine.preflight import Activity, BusyProcess

@@ -9,7 +9,8 @@ from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resour
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.network import ADVICE, find_network_shares
-from pgdyno.explain.preflight.given import FAR, find_given_obstacles
+from pgdyno.explain.preflight.given import find_given_obstacles
+from pgdyno.explain.preflight.given_rules import FAR
 from pgdyno.record.machine.given_server import RoundTrip
 from tests.analyse.joined import make_workload
 from tests.given import SERVER

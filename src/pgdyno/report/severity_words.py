@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import SLOW_NOTHING
+from pgdyno.explain.preflight.given_rules import SLOW_NOTHING
 from pgdyno.explain.preflight.version import UNTRIED_VERSION
 
 SEVERITY_WORDS = {Severity.CRITICAL: "problem", Severity.WARNING: "costs speed", Severity.NOTE: "note"}

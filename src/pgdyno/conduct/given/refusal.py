@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import IN_USE
+from pgdyno.explain.preflight.given_rules import IN_USE
 
 
 def tell_or_refuse(found: Sequence[Finding], *, is_busy_allowed: bool, ui: Ui) -> None:

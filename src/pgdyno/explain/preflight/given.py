@@ -10,6 +10,7 @@ import msgspec
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.analyse.transaction_time.network import FAR_ON_THIS_MACHINE_S, FAR_S
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.given_rules import FAR, IN_ARGUMENTS, NOT_ENCRYPTED, TIMEOUTS
 from pgdyno.explain.preflight.other_load import advise_stop, describe_busy, is_busy
 from pgdyno.explain.preflight.version import find_untried
 from pgdyno.plan.scaling import SPARE_CONNECTIONS
@@ -18,19 +19,10 @@ from pgdyno.record.machine.preflight import Activity
 from pgdyno.units import count_things
 
 _OWN_NAME = re.compile(r"pgdyno_[0-9a-f]{32}")
-FAR = "far"
-"""The rule on the time that the network would take, as one connection saw it."""
-TIMEOUTS = "timeouts"
-"""The rule on what may end the loading of data, which says nothing of a study whose data are loaded."""
-_PASSWORD_IN_ARGUMENTS, _NOT_ENCRYPTED = "password-in-arguments", "not-encrypted"
-SLOW_NOTHING = frozenset({TIMEOUTS, _PASSWORD_IN_ARGUMENTS, _NOT_ENCRYPTED})
-"""Rules whose warnings are of what may fail, or of what others may read: no figure is lower for it."""
 _CONNECTIONS = "connections"
 OWN_CONNECTIONS = 5
 """Of pgdyno's own at once to the database that the connection string names: the study's, the sampler's, that of pings, one that tells how
 far replicas lag, and one that looks whether a bound is reached, which would find nothing out if it was refused."""
-IN_USE = frozenset({"sessions-at-work", "archiving", "replicas"})
-"""Rules whose findings say that others depend on the server, so that a load needs the user's word."""
 
 
 class LeftSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +80,7 @@ def find_given_obstacles(
 
 
 _PASSWORD = Finding(
-    rule=_PASSWORD_IN_ARGUMENTS,
+    rule=IN_ARGUMENTS,
     severity=Severity.WARNING,
     claim="The password stands on the command line.",
     evidence="--dsn holds it, and `ps` shows it to every account of this machine",
@@ -325,7 +317,7 @@ def _far(server: GivenServer, _: int) -> Iterator[Finding]:
 def _plain_text(server: GivenServer, _: int) -> Iterator[Finding]:
     if not (server.is_encrypted or server.has_gss_encryption or server.is_local):
         yield Finding(
-            rule=_NOT_ENCRYPTED,
+            rule=NOT_ENCRYPTED,
             severity=Severity.WARNING,
             claim="The connection to another machine is not encrypted.",
             evidence=f"{server.host} is not this machine, and the session has neither TLS nor GSSAPI encryption",

@@ -8,7 +8,8 @@ import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import FAR, TIMEOUTS, find_given_obstacles
+from pgdyno.explain.preflight.given import find_given_obstacles
+from pgdyno.explain.preflight.given_rules import FAR, TIMEOUTS
 from pgdyno.explain.preflight.own_servers import find_servers_without_huge_pages, look_at_trials
 from pgdyno.explain.preflight.replicas import find_replica_obstacles
 from pgdyno.explain.preflight.rule_input import Intent
