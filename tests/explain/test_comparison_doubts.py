@@ -174,7 +174,7 @@ def test_what_is_not_decided_because_trials_failed_is_told() -> None:
 
 def test_a_sweep_over_clients_has_no_verdicts_that_allow_for_failures() -> None:
     sweep, paired = build_client_sweep(), build_paired()
-    for report, words in ((sweep, "figures are of what finished"), (paired, "verdicts allow for")):
+    for report, words in ((sweep, "figures are of the trials that finished"), (paired, "verdicts allow for")):
         trials = [trial.record for trial in report.analysis.workloads[0].trials if trial.record.error is None]
         number = next(one.planned.number for one in trials if not one.planned.is_observed)
         told = _failing(report, {number: 1})

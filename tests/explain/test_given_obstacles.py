@@ -86,7 +86,7 @@ def test_what_lifts_timeouts_is_told_for_poolers_too() -> None:
     short = msgspec.structs.replace(SERVER, timeouts_ms={"statement_timeout": 30_000, "transaction_timeout": 40_000})
     (found,) = find_given_obstacles(short, clients=1, has_password=False)
     assert "options='-c statement_timeout=0 -c transaction_timeout=0' in the connection string" in found.advice
-    assert "poolers take: else set it by `ALTER ROLE`" in found.advice
+    assert "through a pooler, which may refuse that, use `ALTER ROLE`" in found.advice
 
 
 @pytest.mark.parametrize(("busy_ratio", "cpus", "is_told"), [(0.6, 0.02, True), (0.05, 0.7, True), (0.05, 0.1, False)])

@@ -114,7 +114,7 @@ def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:
     claims = {finding.claim for finding in report.findings}
     assert "Others are at work in this server." in claims
     # The data are loaded.
-    assert not [claim for claim in claims if claim.startswith("The server ends what takes this role long")]
+    assert not [claim for claim in claims if claim.startswith("A timeout of this role may end")]
     far = "Much of each transaction goes to the network: one client can do at most 4.8 of tpcb-like a second."
     assert far in claims
     # What was measured beside the load says more.

@@ -107,7 +107,7 @@ def _failures(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Findi
         yield Finding(
             severity=Severity.WARNING,
             claim=f"Trials failed and were run again: {', '.join(listed)}.",
-            evidence="figures are of what finished"
+            evidence="figures are of the trials that finished"
             if is_client_sweep(experiment)
             else "; ".join(
                 (

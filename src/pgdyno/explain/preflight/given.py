@@ -159,12 +159,12 @@ def _timeouts(server: GivenServer, _: int) -> Iterator[Finding]:
         yield Finding(
             rule=TIMEOUTS,
             severity=Severity.WARNING,
-            claim="The server ends what takes this role long: to load and copy the data may fail.",
+            claim="A timeout of this role may end the loading of data.",
             evidence=", ".join(f"{name} = {ms:,} ms" for name, ms in short.items()),
             why="Each table is loaded by one statement, and the loaded database is copied by one.",
             advice="Say options='"
             + " ".join(f"-c {name}=0" for name in short)
-            + "' in the connection string, which few poolers take: else set it by `ALTER ROLE`. Or use a smaller --scale.",
+            + "' in the connection string; through a pooler, which may refuse that, use `ALTER ROLE`. Or load less: --scale.",
         )
 
 

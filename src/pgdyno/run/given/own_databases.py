@@ -41,7 +41,9 @@ SELECT ((SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace
       + (SELECT count(*) FROM pg_catalog.pg_proc WHERE oid >= 16384)
       + (SELECT count(*) FROM pg_catalog.pg_largeobject_metadata))::int AS count"""
 HINT_DISK_FULL = "the server's disk is full: load less data (--scale), or free some space there"
-HINT_TIMEOUT = "a {0} of this role or server ends what takes long: say options='-c {0}=0' in the connection string, or set it by `ALTER ROLE`"
+HINT_TIMEOUT = (
+    "this role or server has a {0}: say options='-c {0}=0' in the connection string, or lift it by `ALTER ROLE`"
+)
 # By SQLSTATE: the oldest psycopg that pgdyno runs with has no class for the last.
 _HINTS = {
     "53100": HINT_DISK_FULL,

@@ -185,7 +185,7 @@ def _make_array(system: NewFileSystem) -> Iterator[str]:
             # Source: md(4), "RAID456 write journal" and "PPL".
             yield from _comment(
                 f"A power failure can leave parity that does not fit its data. If a disk of this RAID {disk.raid} fails before md has"
-                " mended that, data are lost that nobody wrote meanwhile: the write hole, of which md(4) tells."
+                " mended that, data are lost that were written long before: the write hole of md(4)."
             )
         yield (
             f"mdadm --create {_array(system)} --run --level={disk.raid} --raid-devices={disk.count}{chunk}{bitmap} {devices}"
