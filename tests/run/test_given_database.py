@@ -327,7 +327,7 @@ def test_a_timeout_that_ends_a_statement_is_named(cluster: Cluster, address: Add
         try:
             with pytest.raises(StepFailedError, match="cannot create a database") as caught:
                 create_database(address)
-            assert f"a {name} of this role" in caught.value.hint
+            assert f"this role or server has a {name}" in caught.value.hint
         finally:
             cluster.sql(f"ALTER ROLE bench RESET {name}")
 
