@@ -85,7 +85,8 @@ make_environment() {
 }
 
 fill_environment() {
-  trap 'say "set-up interrupted; the next run starts it afresh"; exit 130' INT TERM HUP
+  installing=no
+  trap interrupt_set_up INT TERM HUP
   log=$venv/setup.log
   : >"$log"
   began=$(date +%s)
@@ -101,6 +102,16 @@ fill_environment() {
   install_lock
   trap - INT TERM HUP
   say "ready after $(($(date +%s) - began)) s"
+}
+
+interrupt_set_up() {
+  # KILL: a pip that is just being started may drop any other signal.
+  if [ "$installing" = yes ] && [ -n "${!-}" ]; then
+    kill -KILL $! 2>/dev/null || :
+    wait $! 2>/dev/null || :
+  fi
+  say "set-up interrupted; the next run starts it afresh"
+  exit 130
 }
 
 create_environment() {
@@ -129,13 +140,18 @@ install_lock() {
   only=--prefer-binary
   if [ "$lock" = requirements.lock ]; then only=--only-binary=:all:; fi
   mkdir -p "$venv/tmp"
+  # In the background, because a shell acts on a signal only when its command in the foreground has ended. Were that pip
+  # and had it started a moment after the Ctrl-C, it would never have got the signal, and the shell would wait for it.
+  installing=yes
   (
     unset PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT
     export PIP_USER=0 PIP_RETRIES="${PIP_RETRIES:-2}" PIP_DISABLE_PIP_VERSION_CHECK=1 TMPDIR="$venv/tmp"
     exec "$venv/bin/python" -I -c "$pip" install --no-input --progress-bar off --no-compile --no-deps --require-hashes \
       "$only" -r "$here/$lock"
-  ) </dev/null >>"$log" 2>&1 || fail_with_log "the packages of $lock could not be installed" \
+  ) </dev/null >>"$log" 2>&1 &
+  wait $! || fail_with_log "the packages of $lock could not be installed" \
     "needs the package index or a mirror of it (pip's own settings apply: PIP_INDEX_URL, HTTPS_PROXY, pip.conf)"
+  installing=no
   rm -rf "$venv/tmp"
   # Compiled here on all CPUs, because pip uses one, and because another user of this clone may not write.
   "$venv/bin/python" -I -m compileall -q -j 0 "$venv/lib" >>"$log" 2>&1 || :

@@ -17,8 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_until
-
 from .conftest import PATH, TREE, Clone, environment, make_clone
 
 IS_ROOT = os.geteuid() == 0
@@ -159,11 +157,15 @@ def test_interrupted_and_killed_set_ups_are_started_afresh_by_one_of_two_runs_at
     fresh: Callable[[], Clone],
 ) -> None:
     clone = fresh()
-    with silent_index() as (_, of_index):
+    with silent_index() as (index, of_index):
         run = clone.start(**of_index)
-        assert wait_until((clone.venv / "pyvenv.cfg").exists, within_s=600)
-        os.killpg(run.pid, signal.SIGINT)
-        _, said = run.communicate(timeout=600)
+        with index.accept()[0] as of_pip:
+            # Only the shell, as when the signal reaches the whole group a moment before pip is in it.
+            run.send_signal(signal.SIGINT)
+            _, said = run.communicate(timeout=600)
+            of_pip.settimeout(600)
+            while of_pip.recv(65536):
+                pass
     assert run.returncode == 130
     assert "the next run starts it afresh" in said
     with silent_index() as (index, of_index):
