@@ -53,8 +53,15 @@ class PgdynoError(Exception):
 
 def did_you_mean(names: Sequence[str]) -> str:
     """Return a question that suggests names: `did you mean a, b or c?`."""
+    return f"did you mean {join_choices(names)}?"
+
+
+def join_choices(names: Sequence[str]) -> str:
+    """Join what is to be chosen from, so that one sees where each begins although a name may have commas of its own."""
     *others, last = names
-    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
+    if any("," in name for name in names):
+        return "; ".join([*others, f"or {last}" if others else last])
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def why(error: OSError) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, join_choices
 from pgdyno.flow.comparison_options import parse_pairs, read_axis, read_server, refuse_held
 from pgdyno.flow.compose_bench import workload_tables
 from pgdyno.plan.experiment import OF_LOAD_ALONE
@@ -84,19 +84,11 @@ def compose_comparison(
     made = _tell_apart([msgspec.structs.replace(each, sysctl={**shared.sysctl, **each.sysctl}) for each in made])
     raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared), varied=several)
     asked = "How long is the service away: " if tables.get("failover") else "Which is faster: "
-    question = f"{asked}{_join_choices([variant.title for variant in made])}?"
+    question = f"{asked}{join_choices([variant.title for variant in made])}?"
     raw |= {"question": question, "variant": made}
     if scripts:
         raw["workload"] = [{**load, **_load_of(shared), "name": SCRIPTS, "scripts": scripts[:1]}]
     return make_study(raw, source="pgdyno compare", folder=folder)
-
-
-def _join_choices(titles: Sequence[str]) -> str:
-    """Join what is to be chosen from, so that one sees where each begins although a title may have commas of its own."""
-    *others, last = titles
-    if any("," in title for title in titles):
-        return "; ".join([*others, f"or {last}" if others else last])
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _check_scripts(scripts: Sequence[str], workloads: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from pgdyno.analyse.sweep.levels import estimate_levels
 from pgdyno.analyse.sweep.pairs import LoadPairs, pair_loads
 from pgdyno.analyse.sweep.statuses import CLIMBING, LoadStatus, list_possible_statuses
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
+from pgdyno.errors import join_choices
 
 # Our reasoning: loads that are as far apart as steps of a curve over clients, a third or more, do not overlap then.
 PRECISE_RATIO = 0.08
@@ -194,8 +195,7 @@ def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[
         return _NOT_LINKED
     if sweep.rounds_count < 2:
         return ONE_ROUND
-    names = [status.word for status in possible]
-    return f"could be {', '.join(names[:-1])} or {names[-1]}"
+    return f"could be {join_choices([status.word for status in possible])}"
 
 
 def _read_points(
