@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -14,11 +13,10 @@ from pgdyno.explain.preflight.given_rules import FAR, IN_ARGUMENTS, NOT_ENCRYPTE
 from pgdyno.explain.preflight.other_load import advise_stop, describe_busy, is_busy
 from pgdyno.explain.preflight.version import find_untried
 from pgdyno.plan.scaling import SPARE_CONNECTIONS
-from pgdyno.record.machine.given_server import IDLE_TPS, GivenServer
+from pgdyno.record.machine.given_server import IDLE_TPS, OWN_NAME, GivenServer
 from pgdyno.record.machine.preflight import Activity
 from pgdyno.units import count_things
 
-_OWN_NAME = re.compile(r"pgdyno_[0-9a-f]{32}")
 _CONNECTIONS = "connections"
 OWN_CONNECTIONS = 5
 """Of pgdyno's own at once to the database that the connection string names: the study's, the sampler's, that of pings, one that tells how
@@ -241,7 +239,7 @@ def _sessions(server: GivenServer, _: int) -> Iterator[Finding]:
 
 def _template(server: GivenServer, _: int) -> Iterator[Finding]:
     # CREATE DATABASE copies template1 unless it is told otherwise, and pgdyno copies what it has loaded.
-    if server.is_template or server.dbname == "template1" or _OWN_NAME.match(server.dbname):
+    if server.is_template or server.dbname == "template1" or OWN_NAME.match(server.dbname):
         yield Finding(
             rule="template",
             severity=Severity.CRITICAL,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
+OWN_NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_[0-9a-f]{8}_run)?")
+"""The name of a database that pgdyno makes in a server: the uuid, and what the copy for a trial has beside it."""
 IDLE_TPS = 20.0
 """Transactions of others in a second, above which they count as being at work: monitoring and the server's workers end some."""
 

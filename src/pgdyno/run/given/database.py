@@ -15,9 +15,9 @@ import psycopg
 from psycopg import sql as compose
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.record.machine.given_server import OWN_NAME
 from pgdyno.run.given.own_databases import (
     OWN_COMMENT,
-    OWN_NAME,
     OwnDatabase,
     check_own,
     connect_to,

@@ -16,11 +16,11 @@ import msgspec
 import psycopg
 
 from pgdyno.errors import StepFailedError
+from pgdyno.record.machine.given_server import OWN_NAME
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.timeouts import NoAnswerError
 
-OWN_NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_[0-9a-f]{8}_run)?")
 OWN_COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?", re.DOTALL)
 # What looks into a database fails if another role's study has dropped it meanwhile, and is asked for own ones only.
 _LIST: LiteralString = """
