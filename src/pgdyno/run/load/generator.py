@@ -15,7 +15,7 @@ from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
 from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.log_stream import LogOutcome, LogRequest
-from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd
+from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd, poll_until_done
 from pgdyno.run.postgres.address import Address
 
 
@@ -192,6 +192,27 @@ class LoadGenerator(Protocol):
             StepFailedError: It did not end in time.
         """
         ...
+
+
+class RunsOneLoad:
+    """Makes a load by beginning it and waiting for its end; a base of load generators."""
+
+    __slots__ = ()
+
+    def run_load(
+        self: LoadGenerator,
+        run: LoadRun,
+        *,
+        directory: Path,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_start: Callable[[int], None] = lambda _: None,
+        should_abort: ShouldAbort = lambda: None,
+        should_end: ShouldEnd = lambda: False,
+    ) -> LoadOutcome:
+        """Make one load; see `LoadGenerator`."""
+        with self.start_load(run, directory=directory, on_progress=on_progress, should_abort=should_abort) as load:
+            on_start(load.pid)
+            return poll_until_done(load, should_abort=should_abort, should_end=should_end)
 
 
 def run_logged_load(

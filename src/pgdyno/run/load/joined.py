@@ -15,10 +15,10 @@ from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun
-from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
+from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad, RunsOneLoad
 from pgdyno.run.load.log_stream import LogOutcome, LogRequest, LogStream, start_log_streams
 from pgdyno.run.load.pgbench import Pgbench
-from pgdyno.run.load.process import ShouldAbort, ShouldEnd, poll_until_done
+from pgdyno.run.load.process import ShouldAbort
 from pgdyno.run.postgres.address import Address
 
 _SEED_STEP = 7919
@@ -86,7 +86,7 @@ def _name_pgbench(folder: str) -> str:
     return folder.replace("+", " on ")
 
 
-class JoinedPgbenches(abc.ABC):
+class JoinedPgbenches(RunsOneLoad, abc.ABC):
     """Makes loads by several pgbenches. Use it from the main thread.
 
     Args:
@@ -140,21 +140,6 @@ class JoinedPgbenches(abc.ABC):
         should_abort: ShouldAbort = lambda: None,
     ) -> AbstractContextManager[RunningLoad]:
         """Begin one load; see `LoadGenerator`."""
-
-    def run_load(
-        self,
-        run: LoadRun,
-        *,
-        directory: Path,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_start: Callable[[int], None] = lambda _: None,
-        should_abort: ShouldAbort = lambda: None,
-        should_end: ShouldEnd = lambda: False,
-    ) -> LoadOutcome:
-        """Make one load; see `LoadGenerator`."""
-        with self.start_load(run, directory=directory, on_progress=on_progress, should_abort=should_abort) as load:
-            on_start(load.pid)
-            return poll_until_done(load, should_abort=should_abort, should_end=should_end)
 
     def run_init(
         self,

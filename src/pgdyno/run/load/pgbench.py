@@ -29,13 +29,12 @@ from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv, connect_options
-from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
+from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad, RunsOneLoad
 from pgdyno.run.load.log_stream import LogRequest, LogStream, start_log_streams
 from pgdyno.run.load.process import (
     Invocation,
     PgbenchProcess,
     ShouldAbort,
-    ShouldEnd,
     clean_environment,
     poll_until_done,
     running_pgbench,
@@ -51,7 +50,7 @@ _ABORTED = 2
 _CORRECT = "correct the script, and begin anew: `pgdyno resume` runs the copy that the record keeps"
 
 
-class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
+class Pgbench(RunsOneLoad, msgspec.Struct, frozen=True, kw_only=True):
     """Runs pgbench as a program of its own. Use it from the main thread.
 
     Attributes:
@@ -76,21 +75,6 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
     def part_pids(self) -> tuple[int, ...]:
         """None: no load of it is in parts on this machine."""
         return ()
-
-    def run_load(
-        self,
-        run: LoadRun,
-        *,
-        directory: Path,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_start: Callable[[int], None] = lambda _: None,
-        should_abort: ShouldAbort = lambda: None,
-        should_end: ShouldEnd = lambda: False,
-    ) -> LoadOutcome:
-        """Make one load; see `LoadGenerator`."""
-        with self.start_load(run, directory=directory, on_progress=on_progress, should_abort=should_abort) as load:
-            on_start(load.pid)
-            return poll_until_done(load, should_abort=should_abort, should_end=should_end)
 
     @contextlib.contextmanager
     def start_load(
