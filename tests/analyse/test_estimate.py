@@ -158,7 +158,7 @@ def test_values_that_agree_to_their_resolution_still_have_a_spread() -> None:
 
 def test_groups_whose_noise_is_alike_share_it() -> None:
     groups = [[90.0, 110.0, 100.0], [200.0, 210.0], [55.0]]
-    found = estimate_geometric_means(groups, unit="tps")
+    found = estimate_geometric_means(groups)
     logs = [np.log(group) for group in groups]
     squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
     for group, values, one in zip(groups, logs, found, strict=True):
@@ -170,7 +170,7 @@ def test_groups_whose_noise_is_alike_share_it() -> None:
 
 
 def test_groups_of_one_trial_each_have_no_interval() -> None:
-    for one in estimate_geometric_means([[100.0], [200.0]], unit="tps"):
+    for one in estimate_geometric_means([[100.0], [200.0]]):
         assert (one.low, one.high, one.reason) == (None, None, "one trial has no interval")
 
 
@@ -180,9 +180,7 @@ def test_shared_noise_covers_the_truth_of_each_group_on_average(noises: tuple[fl
     draw, hits = np.random.default_rng(11), []
     for _ in range(1500):
         groups = [np.exp(draw.normal(0, noise, 2)).tolist() for noise in noises]
-        hits.append(
-            [(one.low or 0.0) <= 1.0 <= (one.high or 0.0) for one in estimate_geometric_means(groups, unit="tps")]
-        )
+        hits.append([(one.low or 0.0) <= 1.0 <= (one.high or 0.0) for one in estimate_geometric_means(groups)])
     shares = np.mean(hits, axis=0)
     assert 0.93 < shares.mean() < 0.97
     assert shares.min() > 0.85

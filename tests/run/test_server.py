@@ -21,6 +21,7 @@ from pgdyno.run.cluster.home_mark import mark_home
 from pgdyno.run.cluster.server import Server, psql_command
 from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
+from pgdyno.run.host.process_id import find_working_in
 from tests.homes import SPECS, initdb, installation_of, some_home
 from tests.ports import find_free_port
 from tests.shared import reachable_folder
@@ -411,7 +412,7 @@ def test_a_server_left_by_a_run_as_another_account_is_ended(tmp_path: Path) -> N
             os.kill(server.pid, signal.SIGSTOP)
             with open_home(home.root, user) as opened:
                 assert f"postgres (pid {server.pid})" in opened.left_overs
-                assert list(home.server_pids()) == []
+                assert list(find_working_in(home.work)) == []
             assert server.find_failure() is not None
         finally:
             server.abandon()

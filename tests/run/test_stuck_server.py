@@ -16,6 +16,7 @@ from pgdyno.record.pgbench.output import Progress
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.template import prepare_template
+from pgdyno.run.host.process_id import find_working_in
 from pgdyno.run.load import watch as load_watch
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
@@ -52,7 +53,7 @@ def hang(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def assert_nothing_is_left(home: Home) -> None:
-    assert list(home.server_pids()) == []
+    assert list(find_working_in(home.work)) == []
 
 
 def test_under_load(home: Home, tmp_path: Path, hang: Callable[[], None]) -> None:

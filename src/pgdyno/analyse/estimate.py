@@ -141,16 +141,15 @@ def estimate_geometric_mean(
 
 
 def estimate_geometric_means(
-    groups: Sequence[Sequence[float]], *, unit: str, confidence: float = CONFIDENCE
+    groups: Sequence[Sequence[float]], *, confidence: float = CONFIDENCE
 ) -> tuple[Estimate, ...]:
-    """Estimate the geometric mean of each group of trials with a spread that is pooled over all groups.
+    """Estimate the geometric mean TPS of each group of trials with a spread that is pooled over all groups.
 
     Use it for groups whose noise is alike and that have only two or three trials each. A group of one trial has an
     interval too.
 
     Args:
-        groups: Positive finite numbers, one for each trial; no group is empty.
-        unit: Unit of the values.
+        groups: Positive finite TPS, one for each trial; no group is empty.
         confidence: Confidence level of each interval by itself, in (0, 1).
 
     Raises:
@@ -161,7 +160,7 @@ def estimate_geometric_means(
     logs = [_logarithms(values) for values in groups]
     noise = pool_noise(logs)
     return tuple(
-        exponentiate(_estimate_with_t(values, unit=unit, confidence=confidence, noise=noise)) for values in logs
+        exponentiate(_estimate_with_t(values, unit="tps", confidence=confidence, noise=noise)) for values in logs
     )
 
 

@@ -336,7 +336,7 @@ class OwnServer:
         if self._retired is None:
             return None
         # Killed processes may take a moment to go.
-        pids = set(self._retired.home.server_pids(is_alone=True)) - self._ended
+        pids = set(self._retired.home.server_pids()) - self._ended
         if not pids:
             return None
         return StepFailedError(

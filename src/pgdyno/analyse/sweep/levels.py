@@ -21,7 +21,7 @@ def estimate_levels(sweep: SweepTrials, compared: LoadContrasts) -> tuple[Estima
     nothing of other rounds.
     """
     trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
-    levels = estimate_geometric_means(trials_of_loads, unit="tps", confidence=sweep.confidence)
+    levels = estimate_geometric_means(trials_of_loads, confidence=sweep.confidence)
     if not compared.is_noise_known:
         return tuple(msgspec.structs.replace(one, low=None, high=None, reason=NO_NOISE) for one in levels)
     if sweep.rounds_count < 2:

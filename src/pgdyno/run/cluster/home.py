@@ -206,12 +206,12 @@ class Home:
             A description of each process that was stopped.
         """
         named = frozenset(programs or (_PROGRAM,))
-        found = [f"{name} (pid {pid})" for pid, name in self._find_processes(named)]
+        found = [f"{name} (pid {pid})" for pid, name in self._find_processes(named, self.work)]
         known: set[ProcessId] = set()
 
         def find_left() -> list[int]:
             # What outlives its postmaster may no longer be told from its command line.
-            known.update(one for pid, _ in self._find_processes(named) if (one := identify(pid)) is not None)
+            known.update(one for pid, _ in self._find_processes(named, self.work) if (one := identify(pid)) is not None)
             return [one.pid for one in known if is_running(one)]
 
         for sign in (signal.SIGQUIT, signal.SIGKILL):
@@ -274,14 +274,14 @@ class Home:
     def _script_folders(self) -> list[Path]:
         return list(self.root.glob(f"{_SCRIPTS}*"))
 
-    def server_pids(self, *, is_alone: bool = False) -> Iterator[int]:
-        """Find the processes of this home's cluster, and unless it `is_alone` of those in its slots."""
-        return (pid for pid, _ in self._find_processes({_PROGRAM}, is_alone=is_alone))
+    def server_pids(self) -> Iterator[int]:
+        """Find the processes of this home's cluster, without those of clusters in its slots."""
+        return (pid for pid, _ in self._find_processes({_PROGRAM}, self.data))
 
-    def _find_processes(self, programs: Collection[str], *, is_alone: bool = False) -> Iterator[tuple[int, str]]:
+    def _find_processes(self, programs: Collection[str], place: Path) -> Iterator[tuple[int, str]]:
         # Every PostgreSQL process changes to its data directory, and a pooler is started in the folder of its socket, which
         # identifies this home's processes without trusting recorded pids. A shell or an editor in that directory is left alone.
-        for pid, folder in find_working_in(self.data if is_alone else self.work):
+        for pid, folder in find_working_in(place):
             try:
                 # In another container the same path is another folder.
                 if folder and not folder.endswith(_REMOVED) and not Path(f"/proc/{pid}/cwd").samefile(folder):

@@ -226,7 +226,7 @@ class Server:
         # `Popen.wait` with a limit looks 20 times a second, which would count as time without service.
         with _opened_pid(postmaster.pid) as end, _stopped(postmaster) if is_crash else contextlib.nullcontext():
             # One that stands still starts no further process, so that these are all.
-            ended = frozenset(self.home.server_pids(is_alone=True))
+            ended = frozenset(self.home.server_pids())
             told_s = monotonic_s()
             if is_crash:
                 # The postmaster goes first: it would tell the clients of a crash of another process.

@@ -96,9 +96,9 @@ def find_room_bytes(machine: Tunables) -> int:
     return min(facts.free_bytes or memory, memory, machine.host.usable_memory_bytes)
 
 
-def read_product(*, host: Host = THIS_HOST) -> str | None:
+def read_product() -> str | None:
     """Read the machine's type, such as `c7g.2xlarge`; None if the machine does not name it."""
-    return host.open_tree().read("sys/class/dmi/id/product_name")
+    return THIS_HOST.open_tree().read("sys/class/dmi/id/product_name")
 
 
 def read_sysctls(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[str, str]:
@@ -108,9 +108,9 @@ def read_sysctls(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[str, s
     return {name: " ".join(value.split()) for name, value in said.items() if value}
 
 
-def read_kernel_files(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[str, str]:
+def read_kernel_files(names: Iterable[str]) -> dict[str, str]:
     """Read the chosen values of files below /sys, by path; those that cannot be read are missing."""
-    tree = host.open_tree()
+    tree = THIS_HOST.open_tree()
     said = {name: bracketed(tree.read(f"sys/{name}")) for name in names}
     return {name: value for name, value in said.items() if value is not None}
 

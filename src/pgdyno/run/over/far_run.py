@@ -88,7 +88,7 @@ class Link:
             return
         self.pending += b"%b %d\n" % (word.encode(), len(data)) + data
 
-    def turn(self, timeout_s: float, others: list[int]) -> list[int]:
+    def turn(self, others: list[int]) -> list[int]:
         """Wait until there is something to do; return which of the other descriptors can be read."""
         # Should this program hang, the kernel ends it, and with it pgdyno.
         signal.alarm(2 * SILENCE_S)
@@ -96,7 +96,7 @@ class Link:
             others = []
         ours = [] if self.is_gone else [0]
         readable, writable, _ = select.select(
-            [*ours, *others], [1] if self.pending and not self.is_gone else [], [], timeout_s
+            [*ours, *others], [1] if self.pending and not self.is_gone else [], [], LOOKS_EVERY_S
         )
         if writable:
             self._write()
@@ -131,7 +131,7 @@ class Link:
         while len(self.heard) == had:
             if self.is_gone:
                 raise GoneError
-            self.turn(LOOKS_EVERY_S, [])
+            self.turn([])
 
     def read(self, size: int) -> bytes:
         """Return up to so many bytes of a tar; none after the last."""
@@ -152,7 +152,7 @@ class Link:
         while self.pending:
             if self.is_gone:
                 raise GoneError
-            self.turn(LOOKS_EVERY_S, [])
+            self.turn([])
 
     def write(self, data: bytes) -> None:
         """Take a part of a tar."""
@@ -245,7 +245,7 @@ def hold_earlier(folder: Path, result: str, link: Link) -> int | None:
                 return held
         if time.monotonic() > until_s or link.is_gone or link.take_word() == b"stop":
             raise Refusal("another pgdyno is at work on this record there", str(folder), "wait for it")
-        link.turn(LOOKS_EVERY_S, [])
+        link.turn([])
     return None
 
 
@@ -403,7 +403,7 @@ class Command:
     def run(self) -> int:
         """Pass on what it prints until it has ended; return its exit code."""
         while self.outputs or self.child.poll() is None:
-            for output in self.link.turn(LOOKS_EVERY_S, list(self.outputs)):
+            for output in self.link.turn(list(self.outputs)):
                 self.pass_on(output)
             self.note_record()
             while (word := self.link.take_word()) is not None:
@@ -495,7 +495,7 @@ def serve(command: Command, link: Link) -> None:
                 remove(command.folder)
                 link.send("removed", b"")
             command.heed_known(word)
-        link.turn(LOOKS_EVERY_S, [])
+        link.turn([])
     if command.is_noted and (command.folder / UNKNOWN).exists():
         remove(command.folder)
 
