@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
@@ -80,11 +82,25 @@ class Program:
         return thread, self.stdout.read(size)
 
 
+def change_program(folder: Path, old: str, new: str) -> Path:
+    """Write the program with another text in the place of one."""
+    text = Path(far_load.__file__).read_text()
+    assert text.count(old) == 1
+    source = folder / "far_load.py"
+    source.write_text(text.replace(old, new))
+    return source
+
+
 @contextmanager
 def running_program(
-    cluster: Cluster, folder: Path, *, duration_s: float, python: Sequence[str] = (sys.executable,), **changed: str
+    cluster: Cluster,
+    folder: Path,
+    *,
+    duration_s: float,
+    python: Sequence[str] = (sys.executable,),
+    source: Path = Path(far_load.__file__),
 ) -> Iterator[Program]:
-    """Run the program, with other values of some of its constants, for two threads that write as much of a log as they can."""
+    """Run the program for two threads that write as much of a log as they can."""
     script = folder / "busy.sql"
     script.write_text("\\set i 1\n")
     run = LoadRun(
@@ -99,12 +115,6 @@ def running_program(
         log_prefix=Path("log"),
     )
     entry = HostEntry(role=HostRole.LOAD, ssh="here", pgbench=str(cluster.bin_directory / "pgbench"))
-    text = Path(far_load.__file__).read_text()
-    for name, value in changed.items():
-        assert f"\n{name} = " in text
-        text = text.replace(f"\n{name} = ", f"\n{name} = {value} or ")
-    source = folder / "far_load.py"
-    source.write_text(text)
     argv = [*python, str(source), SILENCE_S]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
@@ -154,7 +164,8 @@ def test_a_log_that_had_no_room_once_is_an_error_even_if_it_was_sent_later(clust
     room = 2 * far_load.LEFT_BYTES
     mount = f"mount -t tmpfs -o size={room} none /dev/shm"
     python = ("unshare", "--mount", "sh", "-c", f'{mount}; exec {sys.executable} "$@"', "sh")
-    with running_program(cluster, tmp_path, duration_s=3600.0, python=python, ROOM_BYTES=f"{room - 4096}") as program:
+    source = change_program(tmp_path, "ROOM_BYTES = 64 << 20", f"ROOM_BYTES = {room - 4096}")
+    with running_program(cluster, tmp_path, duration_s=3600.0, python=python, source=source) as program:
         pid, _ = program.start()
         memory = f"/proc/{program.child.pid}/root/dev/shm"
         assert wait_until(lambda: far_load.find_room(memory) < far_load.LEFT_BYTES)
@@ -166,10 +177,26 @@ def test_a_log_that_had_no_room_once_is_an_error_even_if_it_was_sent_later(clust
     assert failed["fact"] == "/dev/shm is full, so that lines of pgbench's log are lost"
 
 
+@pytest.mark.cluster
+def test_a_pgbench_that_is_just_being_started_ends_with_the_input(cluster: Cluster, tmp_path: Path) -> None:
+    starting = tmp_path / "starting"
+    source = change_program(
+        tmp_path,
+        "functools.partial(die_with_parent, os.getpid()),  # noqa",
+        f"lambda: (Path({str(starting)!r}).touch(), time.sleep(1)),  # noqa",
+    )
+    with running_program(cluster, tmp_path, duration_s=3600.0, source=source) as program:
+        program.say("begin")
+        assert wait_until(starting.exists)
+        program.child.stdin.close()  # type: ignore[union-attr]
+        assert wait_until(lambda: program.child.poll() is not None)
+        assert program.hear("done")["exit_code"] == -signal.SIGKILL
+
+
 @contextmanager
-def asking(pgbench: Path) -> Iterator[subprocess.Popen[bytes]]:
+def asking(pgbench: Path, source: Path = Path(far_load.__file__)) -> Iterator[subprocess.Popen[bytes]]:
     """The program, asked for the version of a pgbench."""
-    argv = [sys.executable, far_load.__file__, SILENCE_S]
+    argv = [sys.executable, str(source), SILENCE_S]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdin is not None
         request = _make_request(HostEntry(role=HostRole.LOAD, ssh="here", pgbench=str(pgbench)))
@@ -186,7 +213,8 @@ def test_a_pgbench_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
     pgbench = write_program(tmp_path, "exec sleep 3000")
     with pytest.raises(far_load.LoadError, match="there is no pgbench that runs") as caught:
         far_load.find_pgbench(str(pgbench))
-    assert caught.value.args[1] == f"{pgbench} does not say its version within 0.2 s"
+    # A busy machine may leave it less.
+    assert re.fullmatch(rf"{pgbench} does not say its version within -?0\.\d s", caught.value.args[1])
 
 
 def test_pgbenches_that_hang_leave_time_for_one_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +247,22 @@ def test_a_pgbench_that_hangs_ends_with_the_program(tmp_path: Path) -> None:
         assert wait_until((tmp_path / "pid").exists)
     pid = int((tmp_path / "pid").read_text())
     assert wait_until(lambda: not is_alive(pid))
+
+
+def test_a_pgbench_whose_program_died_before_the_kernel_could_be_told_does_not_begin(tmp_path: Path) -> None:
+    noted, made = tmp_path / "pid", tmp_path / "made"
+    dying = f"""\
+    Path({str(noted)!r}).write_text(f"{{os.getpid()}}.")
+    os.kill(parent, signal.SIGKILL)
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    LIBC.prctl("""
+    source = change_program(tmp_path, "    LIBC.prctl(", dying)
+    with asking(write_program(tmp_path, f"touch {made}"), source):
+        assert wait_until(lambda: noted.exists() and noted.read_text().endswith("."))
+    pid = int(noted.read_text().rstrip("."))
+    assert wait_until(lambda: not is_alive(pid))
+    assert not made.exists()
 
 
 def test_a_pgbench_that_says_its_version_takes_no_words_of_pgdyno(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import ctypes
+import functools
 import glob
 import json
 import os
@@ -103,7 +104,7 @@ def find_pgbench(named: str | None) -> tuple[str, str, int]:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 timeout=within_s,
-                preexec_fn=die_with_parent,
+                preexec_fn=functools.partial(die_with_parent, os.getpid()),
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -175,9 +176,12 @@ def hold_secret(text: str) -> int:
     return descriptor
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process with its parent."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The kernel does so only for a death that comes after this.
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def runs_pgbench(child: subprocess.Popen[bytes]) -> bool:
@@ -322,9 +326,12 @@ class Load:
                 stdout=stdout,
                 stderr=stderr,
                 env=dict(kept, LC_ALL="C", LANG="C"),
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - no other thread holds a lock then
+                preexec_fn=functools.partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - no other thread holds a lock then
                 pass_fds=inherited,
             )
+            if self.is_over.is_set():
+                # Stdin closed while there was no process yet to kill.
+                self.send(signal.SIGKILL)
             said = [program, *self.request["argv"]]
             pids = {"pid": self.child.pid, "program_pid": os.getpid()}
             say("started", dict(pids, argv=said, start_s=start_s, epoch_offset_s=epoch_offset_s))
