@@ -54,7 +54,7 @@ class Systemd:
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a program beside its units."""
-        return subprocess.run([*self._enter, *argv], check=False, capture_output=True, text=True, timeout=240)
+        return subprocess.run([*self._enter, *argv], check=False, capture_output=True, text=True, timeout=600)
 
     def write_unit(self, name: str, text: str) -> None:
         """A service of this name, known but not started."""

@@ -205,7 +205,7 @@ def wait_for_others(connection: sql.Connection) -> None:
 
 def wait_for_growth(connection: sql.Connection, before: sql.Values) -> dict[str, float]:
     """The growth, once every process has reported: backends when they end, the others within a second or so."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while True:
         after = sql.read_counters(connection, watched_database="postgres")
         grown = {name: (value or 0) - (before[name] or 0) for name, value in after.items()}
@@ -233,7 +233,7 @@ def test_io_rows_agree_with_the_relation_that_was_read(major: int, cluster_of: C
             size = working.execute("SELECT pg_relation_size('pages') AS size").fetchall()[0]["size"]
             working.execute("SET max_parallel_workers_per_gather = 0")
             working.execute("SELECT count(*) FROM pages")
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while (grown := read_bytes(watching, query) - before) < 0.9 * size and time.monotonic() < deadline:
             time.sleep(0.05)
     # At most all of its pages, and a few of the catalog; 1 MB of them may have been in shared_buffers still.

@@ -315,7 +315,7 @@ with RecordStore(Path({str(store.path)!r})).locked():
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(HostError, match="another pgdyno is at work on this record"), store.locked():
             pass
-        other.communicate("\n", timeout=120)
+        other.communicate("\n", timeout=600)
     assert other.returncode == 0
     with store.locked():
         pass
@@ -358,12 +358,12 @@ def test_of_two_that_begin_while_one_looks_the_second_is_refused(
         # Both have seen by then that it is not free.
         if how == fcntl.LOCK_SH | fcntl.LOCK_NB and not hasattr(has_waited, "once"):
             has_waited.once = True
-            both.wait(timeout=240)
+            both.wait(timeout=600)
 
     def work() -> None:
         try:
             with store.locked():
-                said.append("at work" if is_refused.wait(timeout=240) else "nobody was refused")
+                said.append("at work" if is_refused.wait(timeout=600) else "nobody was refused")
         except HostError as error:
             said.append(error.fact)
             is_refused.set()

@@ -653,7 +653,7 @@ def test_a_server_that_was_started_by_a_relative_path(bench: Bench, words: list[
         options,
     ]
     argv += [word.format(data=cluster.data) for word in words]
-    assert process.run(argv, user=cluster.user, cwd=cluster.root, timeout_s=240).exit_code == 0
+    assert process.run(argv, user=cluster.user, cwd=cluster.root, timeout_s=600).exit_code == 0
     pid = cluster.postmaster_pid
     try:
         applied = apply(bench, RESTARTED, may_restart=True)

@@ -280,7 +280,7 @@ def test_a_measurement_that_is_killed_leaves_nothing(ext4: Loop, sign: signal.Si
             assert child.poll() is None
         assert ext4.free_bytes < free_bytes - 60 * MIB
         child.send_signal(sign)
-        child.wait(timeout=300)
+        child.wait(timeout=600)
     # fio dies with who started it, a moment later; the file goes with the last of them.
     assert wait_until(lambda: ext4.free_bytes >= free_bytes - 2 * MIB)
     assert set(ext4.folder.iterdir()) == names

@@ -221,7 +221,7 @@ def test_an_old_primary_that_comes_back_fails_the_trial_and_is_ended(home: Home,
     outcome = run_failover(home, tmp_path, duration="12s", on_activity=restart)
     assert outcome.error is not None
     assert outcome.error.fact == "the old primary runs again beside the standby that took its place"
-    assert started[0].wait(timeout=300) is not None
+    assert started[0].wait(timeout=600) is not None
     assert_nothing_is_left(home)
 
 

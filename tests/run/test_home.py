@@ -183,7 +183,7 @@ def test_a_cluster_is_removed_with_what_still_writes_to_it(tmp_path: Path) -> No
             assert b">" in iter(lambda: said.read(1), b"")
             home.clear_data()
             # Ended before its files were.
-            assert writing.wait(timeout=300) != 0
+            assert writing.wait(timeout=600) != 0
         assert not home.data.exists()
 
 

@@ -46,7 +46,7 @@ def ping(folder: Path, port: int) -> Samplers:
 
 
 def wait_for_lines(folder: Path, count: int) -> None:
-    deadline_s = time.monotonic() + 240
+    deadline_s = time.monotonic() + 600
     while (folder / PINGS_FILE).read_bytes().count(b"\n") < count:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)

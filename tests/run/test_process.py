@@ -39,7 +39,7 @@ def test_a_daemon_that_keeps_the_outputs_is_not_waited_for(tmp_path: Path) -> No
     os.mkfifo(said)
     # It ends when the test has the outputs, and says whether it could still write.
     script = f"(read -r word <{said}; echo late && echo $word >{said}.done) & echo out; echo err >&2; exit 3"
-    done = process.run(["sh", "-c", script], leaves_daemons=True, timeout_s=240)
+    done = process.run(["sh", "-c", script], leaves_daemons=True, timeout_s=600)
     assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
     said.write_text("go\n")
     assert wait_until(Path(f"{said}.done").exists)

@@ -35,7 +35,7 @@ def run_through(entry: HostEntry, command: str, data: bytes, folder: Path) -> tu
     with open_load_link(entry) as link, (folder / "out").open("wb") as out:
         child = link.start(command, stdout=out)
         try:
-            _, said = child.communicate(data, timeout=240)
+            _, said = child.communicate(data, timeout=600)
         finally:
             stop(child)
         return child.returncode, (folder / "out").read_bytes(), said
@@ -61,7 +61,7 @@ def test_everything_goes_to_and_fro(by_ssh: Sshd, tmp_path: Path, monkeypatch: p
             left = link.start("exec sleep 300", stdout=subprocess.DEVNULL)
         socket = Path(variables[RELAY_VARIABLE])
     # All of it ends with the relay.
-    assert left.wait(timeout=240) == 255
+    assert left.wait(timeout=600) == 255
     left.communicate()
     assert wait_until(lambda: not socket.parent.exists())
     with pytest.raises(HostError, match="there is no way to db2 any more") as gone, open_load_link(LOAD):

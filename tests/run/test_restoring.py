@@ -158,7 +158,7 @@ def test_a_killed_pgdyno_leaves_nothing_of_its_command() -> None:
         root, began = folder / "home", folder / "began"
         # A child of the command that outlives it kills its pgdyno.
         script = make_script(folder, f"sh -c 'touch {began}; kill -9 '\"$PPID\"'; exec sleep 1000'")
-        done = subprocess.run([sys.executable, "-c", program, str(root), script], check=False, timeout=300)
+        done = subprocess.run([sys.executable, "-c", program, str(root), script], check=False, timeout=600)
         assert done.returncode == -signal.SIGKILL
         assert began.exists()
         session = root / "restore-command"

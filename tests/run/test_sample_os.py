@@ -219,7 +219,7 @@ def test_a_signal_ends_it_with_a_last_line(number: signal.Signals) -> None:
     process = start("5")
     read_lines(process, 2)
     process.send_signal(number)
-    assert process.wait(timeout=240) == 0
+    assert process.wait(timeout=600) == 0
     assert read_rest(process)[0][-1]["end"] == f"signal {number.value}"
 
 
@@ -235,7 +235,7 @@ def test_it_ends_when_its_parent_dies(tmp_path: Path) -> None:
 def test_a_full_disk_ends_it_with_one_line_and_no_traceback() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            PROGRAM, check=False, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=240
+            PROGRAM, check=False, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=600
         )
     assert done.returncode == 1
     assert done.stderr.decode().splitlines() == ["the OS sampler cannot go on: [Errno 28] No space left on device"]
@@ -422,7 +422,7 @@ def test_a_tree_is_all_that_a_process_starts_also_what_has_ended() -> None:
         # What has ended spent 0.3 s; the rest can only be of the last generation.
         wanted = 0.3 * ticks + 0.5 * ticks
         spent = 0
-        deadline_s = time.monotonic() + 240
+        deadline_s = time.monotonic() + 600
         while spent < wanted:
             assert time.monotonic() < deadline_s
             (line,) = read_lines(process, 1)
@@ -434,7 +434,7 @@ def test_a_tree_is_all_that_a_process_starts_also_what_has_ended() -> None:
         assert root.stdin is not None
         root.stdin.close()
         finish(process)
-        root.wait(timeout=240)
+        root.wait(timeout=600)
 
 
 def test_a_tree_that_is_gone_is_told() -> None:

@@ -254,7 +254,7 @@ def test_only_what_knows_of_halts_waits_for_signals() -> None:
 def test_no_server_is_its_only_word(cluster: Cluster) -> None:
     nowhere = Address(host="/nowhere", port=1, user="postgres").conninfo()
     argv = helper_argv(SAMPLER, "--conninfo", nowhere, "--watched-database", "watched")
-    done = subprocess.run(argv, check=False, capture_output=True, timeout=240)
+    done = subprocess.run(argv, check=False, capture_output=True, timeout=600)
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["end"].startswith("failed: cannot connect to the server")
     assert done.stderr == b""

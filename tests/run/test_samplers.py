@@ -155,7 +155,7 @@ with Samplers(directory=folder, address=address, interval_s=0.2, left_out=frozen
     samplers.follow("all+", postmaster_pid)
     samplers.follow_backends(postmaster_pid)
     lines = (folder / "os.jsonl").read_bytes().count(b"\\n")
-    deadline_s = time.monotonic() + 240
+    deadline_s = time.monotonic() + 600
     while (folder / "os.jsonl").read_bytes().count(b"\\n") < lines + 4 and time.monotonic() < deadline_s:
         time.sleep(0.02)
 print(*(gap.reason for gap in samplers.gaps if not gap.reason.startswith("came too late")), sep="\\n")

@@ -41,7 +41,7 @@ def test_where_no_file_can_be_without_a_name_it_has_one_for_a_moment(tmp_path: P
 def test_a_program_opens_it_as_its_standard_input(tmp_path: Path) -> None:
     with open_scratch(tmp_path, MIB) as scratch:
         code = f"open({AS_STDIN!r}, 'r+b').write(b'hello'); print(open({AS_STDIN!r}, 'rb').read(5))"
-        done = scratch.run([sys.executable, "-c", code], user=None, timeout_s=300.0)
+        done = scratch.run([sys.executable, "-c", code], user=None, timeout_s=600)
         assert (done.exit_code, done.stdout) == (0, "b'hello'\n")
         assert os.pread(scratch.descriptor, 5, 0) == b"hello"
 
@@ -53,7 +53,7 @@ def test_another_account_can_open_it_and_nothing_else_of_roots(tmp_path: Path) -
     closed.mkdir(mode=0o700)
     with open_scratch(closed, MIB, user=nobody) as scratch:
         shell = f"printf hello 1<>{AS_STDIN}; id -u; ls {closed}"
-        done = scratch.run(["sh", "-c", shell], user=nobody, timeout_s=300.0)
+        done = scratch.run(["sh", "-c", shell], user=nobody, timeout_s=600)
         assert done.stdout == "65534\n"
         assert "Permission denied" in done.stderr
         assert os.pread(scratch.descriptor, 5, 0) == b"hello"
@@ -64,7 +64,7 @@ def test_a_program_that_does_not_end_is_ended_and_one_that_is_killed_is_said(tmp
         with pytest.raises(StepFailedError, match="sleep did not end within 0 s"):
             scratch.run(["sleep", "30"], user=None, timeout_s=0.1)
         with pytest.raises(StepFailedError) as caught:
-            scratch.run(["sh", "-c", "kill -9 $$"], user=None, timeout_s=300.0)
+            scratch.run(["sh", "-c", "kill -9 $$"], user=None, timeout_s=600)
     assert (caught.value.fact, caught.value.detail) == ("sh was killed", "by SIGKILL")
 
 
