@@ -500,12 +500,19 @@ def test_a_password_for_a_replica_is_found_by_libpq_and_kept_nowhere(bench: Benc
                 while standby.sql(WORKING) != "3":
                     assert child.poll() is None, child.communicate()
                     time.sleep(0.1)
-                seen = list(read_descendants(child.pid))
+                seen: set[tuple[bytes, bytes]] = set()
+
+                def are_all_seen() -> bool:
+                    # One that is just being started shows the arguments of the program that starts it.
+                    seen.update(read_descendants(child.pid))
+                    wanted = (b"pgbench", b"server_sampler", b"ping")
+                    return all(any(program in arguments for arguments, _ in seen) for program in wanted)
+
+                assert wait_until(lambda: are_all_seen() or child.poll() is not None)
+                assert are_all_seen(), seen
                 said = child.communicate()
             token.unlink()
             assert child.returncode == 0, said
-            for program in (b"pgbench", b"server_sampler", b"ping"):
-                assert any(program in arguments for arguments, _ in seen), seen
             assert not any(secret.encode() in text for texts in seen for text in texts)
             assert (trial := open_record(bench.record).read_trials()[0]).status is TrialStatus.FINISHED
             assert {"server", "ping"}.isdisjoint({gap.source for gap in trial.gaps})
