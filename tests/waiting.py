@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], *, within_s: float = 300, step_s: float = 0.02) -> bool:
+def wait_until(condition: Callable[[], bool], *, within_s: float = 600, step_s: float = 0.02) -> bool:
     """Wait for a condition; returns whether it holds."""
     deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:

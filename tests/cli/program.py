@@ -123,7 +123,7 @@ class Bench:
                     found.append((int(pid), command))
         return found
 
-    def assert_nothing_runs(self, *, within_s: float = 200) -> None:
+    def assert_nothing_runs(self, *, within_s: float = 600) -> None:
         assert wait_until(lambda: not self.processes(), within_s=within_s), self.processes()
 
     def find_process(self, words: str) -> int | None:

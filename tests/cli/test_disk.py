@@ -185,7 +185,7 @@ def test_what_is_stopped_leaves_nothing(bench: Bench, sign: signal.Signals) -> N
     with begun(bench) as process:
         assert wait_until(lambda: "laying out" in (bench.folder / "said").read_text())
         process.send_signal(sign)
-        process.wait(timeout=300)
+        process.wait(timeout=600)
     assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -9}[sign]
     bench.assert_nothing_runs()
     assert not list((bench.folder / "data").iterdir())
@@ -202,7 +202,7 @@ def test_without_fio_only_flushes_are_measured(bench: Bench) -> None:
     with begun(bench, PATH=str(programs)) as process:
         assert wait_until(lambda: "pg_test_fsync, on a test file" in (bench.folder / "said").read_text())
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=300)
+        process.wait(timeout=600)
     said = (bench.folder / "said").read_text()
     words = "fio is missing: only flushes are measured, by pg_test_fsync, which takes 16 s also with --quick"
     assert f"{words}; `pgdyno disk --install` gets fio" in said

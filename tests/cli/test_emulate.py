@@ -81,7 +81,7 @@ def test_a_study_leaves_nothing_also_after_a_kill(here: Bench) -> None:
         assert set(what_is_left(here, process.pid)) >= {"loop device", "throttle"}
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
-    assert wait_until(lambda: here.run("restore").returncode == 0 and not what_is_left(here, process.pid), within_s=200)
+    assert wait_until(lambda: here.run("restore").returncode == 0 and not what_is_left(here, process.pid), within_s=600)
 
     with here.started("resume", "out") as process:
         _, stderr = process.communicate(timeout=800)

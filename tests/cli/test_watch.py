@@ -32,7 +32,7 @@ def read_address(stream: IO[str] | None) -> str:
 
 
 def read_metrics(port: int) -> list[Sample]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=600) as answer:
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
         families = text_string_to_metric_families(answer.read().decode())
         return [one for family in families for one in family.samples]
@@ -42,10 +42,10 @@ def test_the_page_follows_a_bench_to_its_end(bench: Bench) -> None:
     port = find_free_port()
     with bench.started("bench", *SMALL, *GENTLE, "--live", "--metrics-port", f"{port}") as process:
         address = read_address(process.stderr)
-        with urllib.request.urlopen(address, timeout=300) as answer:
+        with urllib.request.urlopen(address, timeout=600) as answer:
             assert b"<title>pgdyno" in answer.read()
         seen: dict[str, list[str]] = {}
-        with urllib.request.urlopen(f"{address}events", timeout=300) as events:
+        with urllib.request.urlopen(f"{address}events", timeout=600) as events:
             # The stream ends with the command.
             read_metrics(port)
             for line in events:
@@ -59,7 +59,7 @@ def test_the_page_follows_a_bench_to_its_end(bench: Bench) -> None:
     assert (course["state"], course["finished_count"]) == ("ended", len(open_record(bench.record).read_trials()))
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(address, timeout=10)
-    assert bench.processes() == []
+    bench.assert_nothing_runs()
 
 
 def test_ctrl_c_ends_a_watch_of_a_record(bench: Bench) -> None:
@@ -67,12 +67,12 @@ def test_ctrl_c_ends_a_watch_of_a_record(bench: Bench) -> None:
     port = find_free_port()
     with bench.started("watch", "--metrics-port", f"{port}") as process:
         address = read_address(process.stderr)
-        with urllib.request.urlopen(f"{address}events", timeout=300) as events:
+        with urllib.request.urlopen(f"{address}events", timeout=600) as events:
             assert events.readline().startswith(b"event: ")
             told = {one.name: one.value for one in read_metrics(port)}
             assert (told["pgdyno_finished_trials_count"], told["pgdyno_is_measured"]) == (3, 0)
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=300) == 130
+            assert process.wait(timeout=600) == 130
     assert isinstance(process, subprocess.Popen)
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(address, timeout=10)

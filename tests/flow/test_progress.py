@@ -45,7 +45,7 @@ with RecordStore(Path({str(path)!r})).locked():
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
         yield
-        other.communicate("\n", timeout=120)
+        other.communicate("\n", timeout=600)
 
 
 def shown(what: RenderableType) -> str:
