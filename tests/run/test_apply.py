@@ -540,7 +540,7 @@ class TestRefusals:
         """As of another container: its postmaster.pid tells a number that is nobody's here."""
         bench.cluster.stop()
         (bench.folder / "postgres").symlink_to(shutil.which("sleep") or "")
-        started = process.start([str(bench.folder / "postgres"), "600"], cwd=bench.cluster.data)
+        started = process.start([str(bench.folder / "postgres"), "3600"], cwd=bench.cluster.data)
         try:
             assert wait_until(lambda: started.pid == find_strangers(bench.cluster.data))
             yield started

@@ -281,7 +281,7 @@ def make_script(folder: Path, text: str) -> ApplyCommand:
 def test_a_daemon_that_a_command_starts_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_run, "ENDS_WITHIN_S", 120.0)
     command_run.run_command(
-        make_script(tmp_path, "setsid sleep 600 & echo $! >daemon"), {"a": "1"}, session=tmp_path / "session"
+        make_script(tmp_path, "setsid sleep 3600 & echo $! >daemon"), {"a": "1"}, session=tmp_path / "session"
     )
     daemon = int((tmp_path / "daemon").read_text())
     assert is_alive(daemon)
@@ -290,7 +290,7 @@ def test_a_daemon_that_a_command_starts_is_not_waited_for(tmp_path: Path, monkey
 
 def test_nothing_of_a_command_outlives_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_run, "ENDS_WITHIN_S", 1.0)
-    command = make_script(tmp_path, "sleep 600 & echo $! >child; wait")
+    command = make_script(tmp_path, "sleep 3600 & echo $! >child; wait")
     with pytest.raises(StepFailedError, match="did not end within 1 s"):
         command_run.run_command(command, {"a": "1"}, session=tmp_path / "session")
     if (child := tmp_path / "child").exists() and (text := child.read_text()):
@@ -299,7 +299,7 @@ def test_nothing_of_a_command_outlives_its_time(tmp_path: Path, monkeypatch: pyt
 
 def test_a_command_of_a_killed_study_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "session"
-    with subprocess.Popen(note_session(["sleep", "600"], path), start_new_session=True) as command:
+    with subprocess.Popen(note_session(["sleep", "3600"], path), start_new_session=True) as command:
         assert wait_until(lambda: find_session(path) == (command.pid,))
         monkeypatch.setattr(command_run, "ENDS_WITHIN_S", 0.0)
         with pytest.raises(StepFailedError, match="still runs") as caught:

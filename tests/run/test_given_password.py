@@ -110,7 +110,7 @@ def test_what_a_command_has_started_ends_with_it(tmp_path: Path, monkeypatch: py
     # A pipe ends when its last writer does.
     reader = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(StepFailedError, match="did not end within"):
-        read_password_command(f"sh -c 'sleep 600 > {alive}; echo late'").get()
+        read_password_command(f"sh -c 'sleep 3600 > {alive}; echo late'").get()
     os.set_blocking(reader, True)
     assert os.read(reader, 1) == b""
     os.close(reader)

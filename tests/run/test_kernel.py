@@ -642,7 +642,7 @@ while True:
         with own_network():
             with own_network():
                 leave_changed(journal, {SETTING: "100"})
-                with subprocess.Popen(["sleep", "600"]) as somebody:
+                with subprocess.Popen(["sleep", "3600"]) as somebody:
                     there = find_namespace(SETTING)
                     try:
                         self.look_from_outside(journal, there)

@@ -34,7 +34,7 @@ def test_ctrl_c_ends_the_wait_for_the_last_look_and_spoils_no_result(
 ) -> None:
     monkeypatch.setattr(live_page, "_SILENT_S", 0.0)
     page = LivePage(PageRequest())
-    child = process.start(["sh", "-c", "trap '' INT TERM; echo ready; exec sleep 600"], stdout=subprocess.PIPE)
+    child = process.start(["sh", "-c", "trap '' INT TERM; echo ready; exec sleep 3600"], stdout=subprocess.PIPE)
     assert child.stdout is not None
     with child.stdout:
         assert child.stdout.readline() == b"ready\n"

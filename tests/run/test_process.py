@@ -47,7 +47,7 @@ def test_a_daemon_that_keeps_the_outputs_is_not_waited_for(tmp_path: Path) -> No
 
 def test_what_does_not_end_is_ended() -> None:
     with pytest.raises(StepFailedError, match=r"did not end within 0\.2 s"):
-        process.run(["sleep", "600"], timeout_s=0.2)
+        process.run(["sleep", "3600"], timeout_s=0.2)
 
 
 @pytest.mark.parametrize("begin", [process.run, process.start])
@@ -120,7 +120,7 @@ def test_a_program_has_the_groups_of_its_account_and_no_others(is_foreign: bool)
 
 
 def test_children_are_out_of_reach_of_ctrl_c() -> None:
-    child = process.start(["sleep", "600"])
+    child = process.start(["sleep", "3600"])
     assert os.getsid(child.pid) == child.pid
     assert process.stop(child) == -signal.SIGTERM
 
@@ -236,7 +236,7 @@ def test_root_that_may_not_trace_counts_the_sockets_of_another_account() -> None
     one, other = socket.socketpair()
     with one, other:
         connected = process.start(
-            ["/bin/sleep", "600"], user=process.find_server_user(), stdin=one.fileno(), stdout=other.fileno()
+            ["/bin/sleep", "3600"], user=process.find_server_user(), stdin=one.fileno(), stdout=other.fileno()
         )
         # Its folder shows once it is its own program, under the other account.
         comm = Path(f"/proc/{connected.pid}/comm")

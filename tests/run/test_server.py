@@ -359,12 +359,12 @@ def test_only_postgres_of_its_own_account_is_ended() -> None:
         home.data.mkdir()
         home.work.chmod(0o755)
         begun = [
-            start(["sleep", "600"], user=home.user, cwd=home.data),
-            start([str(program), "600"], user=home.user, cwd=home.data),
+            start(["sleep", "3600"], user=home.user, cwd=home.data),
+            start([str(program), "3600"], user=home.user, cwd=home.data),
         ]
         if not home.user.is_self:
             other = ServerUser(name="nobody", uid=65534, gid=65534)
-            begun.append(start([str(program), "600"], user=other, cwd=home.data))
+            begun.append(start([str(program), "3600"], user=other, cwd=home.data))
         try:
             for child, name in zip(begun, ("sleep", "postgres", "postgres"), strict=False):
                 comm = Path(f"/proc/{child.pid}/comm")

@@ -15,7 +15,7 @@ from tests.loops import needs_root
 from tests.shared import reachable_folder
 
 # A child, a daemon that leaves the session, and the shell, which waits for both.
-COMMAND = ["sh", "-c", "sleep 600 & echo $!; setsid sleep 600 & echo $!; wait"]
+COMMAND = ["sh", "-c", "sleep 3600 & echo $!; setsid sleep 3600 & echo $!; wait"]
 
 
 def test_children_count_until_they_end_and_daemons_do_not(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_process_of_another_account_is_waited_for_and_named() -> None:
     )
     with reachable_folder() as folder:
         path = folder / "session"
-        with subprocess.Popen(note_session(["sleep", "600"], path), start_new_session=True) as command:
+        with subprocess.Popen(note_session(["sleep", "3600"], path), start_new_session=True) as command:
             try:
                 while Path(f"/proc/{command.pid}/comm").read_text() != "sleep\n":
                     pass
