@@ -89,7 +89,6 @@ def read_event(answer: http.client.HTTPResponse) -> tuple[str, str]:
         ("/wrong/", "GET", HOST),
         ("/wrong/events", "GET", HOST),
         ("/t%C3%BCr/", "GET", HOST),
-        (f"/{TOKEN}/other", "GET", HOST),
         (f"/{TOKEN}/", "POST", HOST),
         (f"/{TOKEN}/", "GET", "elsewhere.example"),
     ],
@@ -103,6 +102,12 @@ def test_the_page_comes_with_its_policy(served: Served) -> None:
     answer = served.ask(f"/{TOKEN}/")
     assert (answer.status, answer.read()) == (200, b"<p>page")
     assert answer.getheader("Content-Security-Policy") == "default-src 'none'"
+
+
+@pytest.mark.parametrize("path", ["other", "events/", "events/anything", "/events", "/"])
+def test_nothing_else_is_below_the_page(served: Served, path: str) -> None:
+    answer = served.ask(f"/{TOKEN}/{path}")
+    assert (answer.status, answer.read()) == (404, b"")
 
 
 def test_an_address_without_its_last_slash_leads_to_the_page(served: Served) -> None:

@@ -173,18 +173,19 @@ class _Handler(QuietHandler):
     refused = HTTPStatus.FORBIDDEN
 
     def respond(self) -> None:
-        """Answer a browser: the page, its updates, or 403 for anything else."""
-        path = self.path.partition("?")[0]
-        _, token, *rest = [*path.split("/"), ""]
+        """Answer a browser: the page, its updates, 404 for anything else of the page, or 403 without the token."""
+        token, slash, name = self.path.partition("?")[0].removeprefix("/").partition("/")
         if not self.is_own or not secrets.compare_digest(token.encode(), self.token.encode()):
             self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
-        elif rest[0] == "events" and self.updates.watchers < _MOST_BROWSERS:
-            self._stream()
-        elif path == f"/{token}":
+        elif not slash:
             # A browser looks for the updates below the last slash.
             self.head(HTTPStatus.FOUND, "text/plain", Location=f"/{token}/", Content_Length="0")
-        elif rest[0] == "":
+        elif not name:
             self.answer(HTTPStatus.OK, self.html, "text/html; charset=utf-8")
+        elif name != "events":
+            self.answer(HTTPStatus.NOT_FOUND, b"", "text/plain")
+        elif self.updates.watchers < _MOST_BROWSERS:
+            self._stream()
         else:
             self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
 
