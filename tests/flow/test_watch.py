@@ -24,7 +24,7 @@ from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
 from pgdyno.report.charts.chart import LegendEntry
 from pgdyno.report.format import format_estimate, format_number
 from pgdyno.report.input import ReportInput
-from pgdyno.report.live.answers import AnswersView, PointView, SweepView, view_answers
+from pgdyno.report.live.answers import AnswersView, FindingView, PointView, SweepView, view_answers
 from pgdyno.report.live.course import ChartView, CourseView, TrialLine, TrialView
 from pgdyno.report.live.page import make_live_page
 from pgdyno.run.page_server import HOST, Updates, listen, serving
@@ -340,6 +340,20 @@ def make_sweeps(*counts: int) -> AnswersView:
         for number, count in enumerate(counts)
     )
     return AnswersView(verdicts=(), figures=(), sweeps=tuple(sweeps), findings=())
+
+
+def test_critical_findings_stand_above_the_charts_and_the_others_below(browser: Browser) -> None:
+    findings = tuple(
+        FindingView(severity=severity, workload="", claim=f"A {severity}.", advice="")
+        for severity in ("critical", "warning", "note")
+    )
+    trial = TrialView(number=1, words="w", state="running", until_s=1.0, charts=(), events=())
+    answers = msgspec.structs.replace(make_sweeps(2), findings=findings)
+    with showing(browser, {"course": [COURSE], "trials": [trial], "answers": answers}) as updates:
+        places = "[...document.querySelectorAll('#sweeps, #now, .findings li')].map(one => one.id || one.className)"
+        assert browser.evaluate(places) == ["critical", "sweeps", "now", "warning", "note"]
+        updates.put({"answers": msgspec.json.encode(msgspec.structs.replace(answers, findings=findings[1:]))})
+        browser.wait_for("document.querySelector('#grave').hidden", bool)
 
 
 def test_who_reads_a_table_stays_there_when_a_trial_ends(browser: Browser) -> None:

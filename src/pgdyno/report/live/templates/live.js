@@ -222,8 +222,14 @@ function show_answers(answers) {
     make("div", { class: "panel" }, make("h3", { text: name }), make("b", { text: value }), make("span", { class: "small", text: `TPS ${interval}` }))));
   $("sweeps").hidden = answers.sweeps.length === 0;
   renew($("sweeps"), ...answers.sweeps.map(show_sweep));
-  $("found").hidden = answers.findings.length === 0;
-  $("findings").replaceChildren(...answers.findings.map((one) => make("li", { class: one.severity },
+  // Who looks only at the charts must see what spoils them first.
+  show_findings("grave", answers.findings.filter((one) => one.severity === "critical"));
+  show_findings("found", answers.findings.filter((one) => one.severity !== "critical"));
+}
+
+function show_findings(place, findings) {
+  $(place).hidden = findings.length === 0;
+  $(place).querySelector("ul").replaceChildren(...findings.map((one) => make("li", { class: one.severity },
     make("span", { class: "tag", text: one.severity }), one.claim, one.workload ? make("span", { class: "small", text: ` (${one.workload})` }) : null, mark("span", "advice", one.advice))));
 }
 
@@ -265,7 +271,7 @@ function show_course(parts) {
   $("machine").textContent = course.machine;
   $("place").textContent = course.place;
   $("state").textContent = course.state;
-  for (const [id, words] of [["answers-title", "Verdicts"], ["figures-title", "Figures"], ["found-title", "Findings"]]) {
+  for (const [id, words] of [["answers-title", "Verdicts"], ["figures-title", "Figures"], ["grave-title", "Critical findings"], ["found-title", "Findings"]]) {
     $(id).textContent = course.state === "ended" ? words : `${words} so far`;
   }
   $("counted").textContent = `${done} of at most ${planned} trials`;
