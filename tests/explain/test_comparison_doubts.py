@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.explain.doubts.comparison import DURABILITY
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.record.types import StudyRecord
@@ -214,7 +215,10 @@ def test_rounds_that_were_cut_are_told() -> None:
 def test_durability_given_up_by_some_is_a_price_and_by_all_a_warning_of_all_figures() -> None:
     some = [claim for claim in _claims(build_switchback()) if "committed" in claim]
     assert some == ["Variants that keep what was committed are compared with others that may not."]
-    assert "Every variant gives up durability: synchronous_commit = off." in _claims(build_paired(is_hard=True))
+    hard = build_paired(is_hard=True)
+    (told,) = (one for one in find_doubts(hard.record, hard.analysis) if one.rule == DURABILITY)
+    assert told.claim == "Every variant gives up durability: synchronous_commit = off."
+    assert told.evidence.startswith("A crash loses the last transactions")
     assert not any("urab" in claim for claim in _claims(build_paired()))
 
 

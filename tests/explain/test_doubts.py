@@ -12,6 +12,7 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.analyse.trial.others import measure_others, measure_others_beside_load
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.doubts.comparison import DURABILITY
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.plan.plan import Machine, plan_study
@@ -204,8 +205,9 @@ def test_durability_given_up_leads(record: StudyRecord, name: str) -> None:
     off = SettingFact(name=name, value="off", unit=None, boot_value="on", source="configuration file")
     trial = msgspec.structs.replace(make_trial(record, 1, TrialStatus.FINISHED), settings=(off,))
     first = find_doubts(record, analysis_of(record, record=trial))[0]
-    assert first.severity is Severity.CRITICAL
+    assert (first.severity, first.rule) == (Severity.CRITICAL, DURABILITY)
     assert name in first.claim
+    assert "durability" not in first.evidence, "the claim says it"
 
 
 def test_a_failed_trial_and_the_missing_ones_are_told(record: StudyRecord) -> None:

@@ -11,6 +11,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.doubts.comparison import DURABILITY
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, PlannedTrial, PlannedWorkload, plan_study
 from pgdyno.record.machine.disk_facts import DiskFacts
@@ -432,6 +433,6 @@ def _build_findings(names: tuple[str, ...], failed: tuple[int, ...], *, is_hard:
             0, Finding(severity=Severity.CRITICAL, claim=f"Trial {failed[0]} failed.", evidence="see there")
         )
     if is_hard:
-        claim = "Durability is given up: fsync, synchronous_commit off."
-        findings.append(Finding(severity=Severity.CRITICAL, claim=claim, evidence=f"of {HOSTILE}"))
+        claim = "The server gives up durability: fsync = off."
+        findings.append(Finding(rule=DURABILITY, severity=Severity.CRITICAL, claim=claim, evidence=f"of {HOSTILE}"))
     return tuple(findings)

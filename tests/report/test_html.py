@@ -105,6 +105,8 @@ def test_durability_is_labelled_and_absence_has_its_reason(hard: str) -> None:
         "Durability given up: fsync = off: a crash of the machine may lose the whole cluster; synchronous_commit = off: a crash"
         in text
     )
+    first_page = text.partition("Measurement quality")[0]
+    assert (first_page.count("fsync"), first_page.count("should not be used")) == (1, 1)
     for reason in (
         "too few transactions: 7 above it, 10 are needed",
         "the kernel was started without psi=1",

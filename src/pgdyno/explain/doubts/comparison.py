@@ -16,7 +16,7 @@ from pgdyno.analyse.durability import find_disk_losses, find_standby_losses
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.facts.durability import GivenUp, find_given_up
+from pgdyno.facts.durability import GivenUp, Loss, find_given_up
 from pgdyno.plan.experiment import Experiment, Variant, has_several_scripts, is_client_sweep
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
@@ -30,6 +30,8 @@ _BLOCK_BYTES = 8192
 
 _OPEN_QUESTIONS = "The comparison ended with questions open."
 _OPEN_CURVE = "The sweep over clients ended early: more rounds may still change its curve."
+DURABILITY = "durability"
+"""The rule of a finding that a whole study gives up durability, which the head of its report tells in words of its own."""
 EARLY_ENDS = frozenset({_OPEN_QUESTIONS, _OPEN_CURVE})
 """Claims of the findings on studies that ended before their plan; they say nothing of one that still runs."""
 
@@ -175,9 +177,10 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
     for one, names in seen.items():
         if len(names) == len(variants):
             yield Finding(
+                rule=DURABILITY if one.kind is Loss.DURABILITY else "",
                 severity=Severity.CRITICAL,
                 claim=f"Every variant {one.gist}: {one.assignment}.",
-                evidence=one.label,
+                evidence=f"{one.consequence[:1].upper()}{one.consequence[1:]}",
                 advice="Never compare these figures with those of a durable server.",
             )
         else:

@@ -14,7 +14,7 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.commands import MeasuredLoad, find_variant
-from pgdyno.explain.doubts.comparison import find_comparison_doubts
+from pgdyno.explain.doubts.comparison import DURABILITY, find_comparison_doubts
 from pgdyno.explain.doubts.credits import find_credit_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.explain.doubts.failover import find_failover_doubts
@@ -153,10 +153,12 @@ def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Findin
         one for _, trial in _trials(analysis) for one in durability_given_up(trial.record.values, record.server.major)
     )
     for one in seen:
+        is_lost = one.kind is Loss.DURABILITY
         yield Finding(
-            severity=Severity.CRITICAL if one.kind is Loss.DURABILITY else Severity.WARNING,
+            rule=DURABILITY if is_lost else "",
+            severity=Severity.CRITICAL if is_lost else Severity.WARNING,
             claim=f"The server {one.gist}: {one.assignment}.",
-            evidence=one.label,
+            evidence=_sentence(one.consequence),
             advice="Never compare these figures with those of a durable server.",
         )
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from pgdyno.analyse.estimate import Estimate, is_too_wide, t_quantile
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.doubts.comparison import DURABILITY
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus
 from pgdyno.report.document import Block, Fact, Facts, Look, Prose, Section, Tone
@@ -182,9 +184,9 @@ def build_head(report: ReportInput) -> Iterator[Block]:
     """Yield the first sentence, what was emulated, the warning about the figures, and the durability that was given up."""
     yield Prose(words=describe_study(report), brief=describe_bench(report), tone=Tone.LEAD, level=Level.HEADLINE)
     yield from build_emulated(report)
-    if why := _say_why_not(report):
-        yield Prose(words=f"These figures should not be used as they are. {why}", tone=Tone.ALARM, level=Level.HEADLINE)
     losses = list_durability_given_up(report)
+    if why := _say_why_not(report, told={DURABILITY} if losses else set()):
+        yield Prose(words=f"These figures should not be used as they are. {why}", tone=Tone.ALARM, level=Level.HEADLINE)
     if losses:
         listed = "; ".join(f"{one.assignment}: {one.consequence}" for one in losses)
         yield Prose(
@@ -196,9 +198,9 @@ def build_head(report: ReportInput) -> Iterator[Block]:
         )
 
 
-def _say_why_not(report: ReportInput) -> str:
-    """Say why the figures should not be used as they are; empty where they may be used."""
-    claims = [*dict.fromkeys(one.claim for one in report.findings if one.spoils_figures)]
+def _say_why_not(report: ReportInput, *, told: AbstractSet[str]) -> str:
+    """Say why the figures should not be used as they are, but for the rules that are told apart; empty where they may be used."""
+    claims = [*dict.fromkeys(one.claim for one in report.findings if one.spoils_figures and one.rule not in told)]
     left = len(claims) - _CLAIMS_SAID
     # One that is left over takes no more room than the words that would count it.
     said = claims if left <= 1 else [*claims[:_CLAIMS_SAID], f"“Measurement quality” has {left} more reasons."]
