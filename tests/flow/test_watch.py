@@ -356,6 +356,22 @@ def test_critical_findings_stand_above_the_charts_and_the_others_below(browser: 
         browser.wait_for("document.querySelector('#grave').hidden", bool)
 
 
+def test_an_interval_that_leaves_the_curve_ends_in_an_arrow(browser: Browser) -> None:
+    points = tuple(
+        PointView(clients=clients, tps=100.0, low=50.0, high=high, text="100", status="")
+        for clients, high in ((1, 120.0), (2, 900.0))
+    )
+    sweep = SweepView(workload="w", points=points, curve=())
+    with showing(browser, {"answers": msgspec.structs.replace(make_sweeps(), sweeps=(sweep,))}):
+        arrows = browser.evaluate(
+            "[...document.querySelectorAll('#sweeps .arrow')].map(one => one.getBBox().x + one.getBBox().width / 2)"
+        )
+        whiskers = browser.evaluate(
+            "[...document.querySelectorAll('#sweeps .whisker')].map(one => one.x1.baseVal.value)"
+        )
+    assert arrows == [pytest.approx(whiskers[1])]
+
+
 def test_who_reads_a_table_stays_there_when_a_trial_ends(browser: Browser) -> None:
     trials = tuple(TrialLine(number=number, workload="w", variant="", state="waiting") for number in range(1, 61))
     course = msgspec.structs.replace(COURSE, trials=trials)

@@ -14,7 +14,8 @@ import pytest
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.records.comparison import compare_records
 from pgdyno.explain.finding import Rival
-from pgdyno.report.document import Document, Prose
+from pgdyno.report.charts.intervals import intervals_chart
+from pgdyno.report.document import ChartBlock, Document, Prose
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.input import ReportInput
 from pgdyno.report.records import build_records
@@ -169,19 +170,42 @@ def test_drawn_quiet_and_within_its_width(
     assert browser.requests == [pages[name].as_uri()]
 
 
-def test_no_line_ends_within_an_interval(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", ["8 [6,800 – 10,500]", "8 (6,800 – 10,500: too wide)"])
+def test_no_line_ends_within_an_interval(browser: Browser, tmp_path: Path, told: str) -> None:
     page = tmp_path / "page.html"
-    words = Document(title="Interval", blocks=(Prose(words="8 [6,800 – 10,500]"),), made_by="pgdyno")
+    words = Document(title="Interval", blocks=(Prose(words=told),), made_by="pgdyno")
     page.write_text(print_html(words), encoding="utf-8")
     browser.open(page)
     tops = """(() => {
       const interval = document.createRange(), text = document.querySelector("main p").firstChild;
-      interval.setStart(text, text.data.indexOf("["));
-      interval.setEnd(text, text.length);
+      interval.setStart(text, 2);
+      interval.setEnd(text, text.data.indexOf("500") + 3);
       document.querySelector("main p").style.width = `${interval.getBoundingClientRect().width + 4}px`;
       return [...interval.getClientRects()].map((one) => one.top);
     })()"""
     assert len(set(browser.evaluate(tops))) == 1
+
+
+def test_the_figures_of_an_interval_that_leaves_its_chart_stand_whole_above_the_axis(
+    browser: Browser, tmp_path: Path
+) -> None:
+    report = build_switchback()
+    (verdict, *_) = (one.verdict for one in report.analysis.comparisons[0].questions if not one.verdict.is_decided)
+    wide = msgspec.structs.replace(verdict, effect_ratio=0.0, low_ratio=-0.99, high_ratio=1234.0)
+    chart = intervals_chart([wide], titles={wide.variant: "wide"}, reference="stock")
+    assert chart is not None
+    page = tmp_path / "page.html"
+    block = ChartBlock(id="wide", chart=chart)
+    page.write_text(print_html(Document(title="Wide", blocks=(block,), made_by="pgdyno")), encoding="utf-8")
+    browser.open(page, width=390)
+    assert browser.evaluate("document.querySelectorAll('.mark-symbol path').length") == 2
+    figures = browser.evaluate(
+        "[...document.querySelectorAll('.role-mark text')].map(one => [one.textContent, one.getBoundingClientRect().toJSON()])"
+    )
+    axis = browser.evaluate("document.querySelector('.role-axis-domain line').getBoundingClientRect().top")
+    boxes = {words: box for words, box in figures if words.endswith("%")}
+    assert list(boxes) == ["-99 %", "+123,000 %"]
+    assert all(box["left"] >= 0 and box["right"] <= 390 and box["bottom"] <= axis + 3 for box in boxes.values()), boxes
 
 
 def test_changes_have_one_sign_in_words_and_on_axes(browser: Browser, pages: dict[str, Path]) -> None:

@@ -15,7 +15,11 @@ from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict, ef
 # Vega writes a minus sign, where all other changes on the page have a hyphen.
 PERCENT_LABEL = r"(datum.value > 0 ? '+' : '') + replace(format(datum.value, ',~g'), '\u2212', '-') + ' %'"
 """How an axis labels changes, as a Vega expression."""
-_BAR_HEIGHT, _LINE_HEIGHT = 30, 15
+_LINE_HEIGHT = 15
+# From a row's words down: the middle of its bar, the top of the figures below that, and the end of the row, which the last row's
+# figures must not pass, because the axis is there.
+_BAR_AT, _FIGURES_BELOW, _FIGURES_HEIGHT = 16, 7, 11
+_BAR_HEIGHT = _BAR_AT + _FIGURES_BELOW + _FIGURES_HEIGHT
 # The longest label line, in characters, that fits on a telephone.
 _LINE_LETTERS = 46
 # Room at both ends of the axis, so that an interval that ends in the chart does not seem to go on.
@@ -43,7 +47,7 @@ def intervals_chart(verdicts: Iterable[Verdict], *, titles: Mapping[str, str], r
             "label": label,
             # Labels stand above each bar, where they have room on any page width.
             "words": row + (words_height - _LINE_HEIGHT * len(label) + 6) / row_height,
-            "bar": row + (words_height + 16) / row_height,
+            "bar": row + (words_height + _BAR_AT) / row_height,
         }
         for row, (verdict, label) in enumerate(zip(shown, labels, strict=True))
     ]
@@ -104,7 +108,7 @@ def _intervals_spec(rows: int, height: int, domain: tuple[float, float]) -> dict
     def layer(mark: dict[str, Any], **encoding: Any) -> dict[str, Any]:
         return {"data": {"name": "intervals"}, "mark": mark, "encoding": encoding}
 
-    figures = {"baseline": "top", "dy": 7, "fontSize": 11, "color": colour_of("muted")}
+    figures = {"baseline": "top", "dy": _FIGURES_BELOW, "fontSize": _FIGURES_HEIGHT, "color": colour_of("muted")}
     return {
         "width": "container",
         "height": height,

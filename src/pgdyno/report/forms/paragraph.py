@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 # An interval is kept on one line, and so is a number with its unit.
-_UNBROKEN = re.compile(r"\[[^\[\]\n]{3,24}\]|(?<=\d) (?:%|s\b|ms\b|µs\b|GB\b|MB\b|kB\b)")
+_UNBROKEN = re.compile(r"\[[^\[\]\n]{3,24}\]|(?<=\d) – (?=\d)|(?<=\d) (?:%|s\b|ms\b|µs\b|GB\b|MB\b|kB\b)")
 _HELD = "\ue000"  # a placeholder for a space at which a line must not break
 
 

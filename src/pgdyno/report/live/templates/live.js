@@ -252,6 +252,8 @@ function show_sweep(sweep) {
   svg.append(shape("path", { class: "line hue-blue", d: `M${seen.map((point) => `${at(point)} ${y(point.tps)}`).join("L")}` }));
   for (const point of seen) {
     if (point.low !== null) svg.append(shape("line", { class: "whisker hue-blue", x1: at(point), x2: at(point), y1: y(Math.max(0, point.low)), y2: y(Math.min(top, point.high)) }));
+    // One that goes on beyond the axis ends in an arrow; its figures stand in the table.
+    if (point.high > top) svg.append(shape("path", { class: "arrow hue-blue", d: `M${at(point) - 6} 17L${at(point)} 7L${at(point) + 6} 17Z` }));
     svg.append(shape("circle", { class: "dot hue-blue", cx: at(point), cy: y(point.tps), r: 4 }));
     svg.append(shape("text", { x: at(point), y: high - 4, "text-anchor": "middle" }, point.clients));
   }
