@@ -27,6 +27,7 @@ from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.conditions.load_hosts import load_hosts_table
+from pgdyno.report.sections.durability import list_durability_given_up
 from pgdyno.report.sections.evidence import time_table
 from pgdyno.report.sections.findings import list_explanations, list_findings, make_claim
 from pgdyno.report.sections.first_page import FirstPage, make_first_page
@@ -247,6 +248,21 @@ def _drop_out(report: ReportInput, *names: str) -> FirstPage:
     return make_first_page(
         msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, refused_variants=errors))
     )
+
+
+def test_durability_is_given_up_by_a_study_whose_durable_variant_dropped_out() -> None:
+    study = Study(
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="tpcb-like", clients=8),),
+        variant=(VariantSpec(name="first", settings={"fsync": "off"}), VariantSpec(name="safe")),
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    report = compose(study, {"tpcb-like": {"safe": Effect(tps=1.0)}}, rounds=40, noise_ratio=0.02, round_s=2.9)
+    assert not list_durability_given_up(report)
+    error = ErrorFact(fact="the server crashed under it", detail="PANIC")
+    record = msgspec.structs.replace(report.record, refused_variants={"safe": error})
+    (lost,) = list_durability_given_up(msgspec.structs.replace(report, record=record))
+    assert lost.assignment == "fsync = off"
 
 
 def test_nobody_is_told_to_use_what_dropped_out() -> None:

@@ -70,11 +70,10 @@ def find_variant_of(workload: WorkloadAnalysis, variants: dict[str, VariantText]
 
 
 def shared_losses(variants: dict[str, VariantText]) -> tuple[GivenUp, ...]:
-    """Return the losses of durability that all variants share, and so the whole study."""
-    first, *others = (
-        tuple(one for one in variant.given_up if one.kind is Loss.DURABILITY) for variant in variants.values()
-    )
-    return tuple(one for one in first if all(one in other for other in others))
+    """Return the losses of durability that all variants which ran share, and so the whole study."""
+    ran = [variant.given_up for variant in variants.values() if variant.error is None]
+    of_first = ran[0] if ran else ()
+    return tuple(one for one in of_first if one.kind is Loss.DURABILITY and all(one in other for other in ran))
 
 
 def _describe(record: StudyRecord, experiment: Experiment, variant: Variant) -> VariantText:
