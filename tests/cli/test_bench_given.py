@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -178,6 +179,12 @@ def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     assert ENCODED not in done.stdout + done.stderr
     resumed = run(bench, "resume", environment={"PGPASSWORD": SECRET})
     assert resumed.returncode == 0, resumed.stderr
+    # The command is good in any folder.
+    (words,) = re.findall(r"`pgdyno (clean [^`]*)` drops it", done.stderr)
+    elsewhere = Bench(folder=bench.folder / "elsewhere")
+    elsewhere.folder.mkdir()
+    cleaned = run(elsewhere, *shlex.split(words), "--yes", environment={"PGPASSWORD": SECRET})
+    assert (cleaned.returncode, "dropped 1 database" in cleaned.stdout) == (0, True), cleaned.stderr
 
 
 @on_15

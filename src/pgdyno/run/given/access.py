@@ -11,7 +11,6 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -37,10 +36,6 @@ _NOT_HANDED_ON = {
     "servicefile",
 }
 _MAY_FALL_BACK = {"", "allow", "prefer"}
-# Children work in another folder.
-_PATHS = {"sslcert", "sslcrl", "sslcrldir", "sslkey", "sslrootcert"}
-# Its word for the certificates that the machine trusts.
-_SYSTEM = "system"
 # A command that hangs is not waited for at the end.
 _PARTING_S = 1.0
 
@@ -71,9 +66,7 @@ def open_access(dsn: str) -> Iterator[Address]:
         )
     for name in ("host", "port", "user", "dbname"):
         found.pop(name, None)
-    for name in _PATHS & set(found):
-        if found[name] not in {"", _SYSTEM}:
-            found[name] = str(Path(found[name]).absolute())
+    found = conninfo.with_whole_paths(found)
     with contextlib.ExitStack() as stack:
         inherited: tuple[int, ...] = ()
         if password:

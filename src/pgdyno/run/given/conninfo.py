@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -37,6 +39,7 @@ _HINTS = (
     (r"database \".*\" does not exist", "name one that exists, such as dbname=postgres"),
     (r"role \".*\" does not exist", "name the role with user=NAME"),
     (r"too many clients|remaining connection slots|too many connections", "wait until others disconnect"),
+    (r"session is (not )?read-only|hot standby mode", "no server of the string is what target_session_attrs asks for"),
     (r"starting up|shutting down|recovery mode", "try again when the server is up"),
     (r"definition of service", "is the name in ~/.pg_service.conf or in the file that PGSERVICEFILE names?"),
     (r"certificate|SSL", "see sslmode, sslrootcert and sslcert of libpq"),
@@ -46,6 +49,9 @@ _PORTS = re.compile(r"[0-9,]*")
 _PORT = "5432"
 # Source: PostgreSQL 18 src/interfaces/libpq/fe-connect.c, PQconninfoOptions.
 SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
+# "system" is libpq's word for the certificates that the machine trusts.
+_PATHS = {"passfile", "servicefile", "sslcert", "sslcrl", "sslcrldir", "sslkey", "sslrootcert"}
+_NO_PATHS = {"", "system"}
 
 
 class _Source:
@@ -78,16 +84,24 @@ def has_password(dsn: str, *, of: str = "--dsn") -> bool:
 
 
 def hide_secrets(dsn: str) -> str:
-    """Return a connection string without its secrets, and put it into the command line that logs and records quote.
+    """Return a connection string without its secrets that is good in any folder, and hide them in the quoted command line, too.
 
     Raises:
         SpecError: It is no connection string.
     """
     kept = {name: value for name, value in _read(dsn).items() if name not in SECRETS}
-    shown = make_conninfo("", **kept)
+    shown = make_conninfo("", **with_whole_paths(kept))
     if has_password(dsn):
         sys.argv = [word.replace(dsn, shown) for word in sys.argv]
     return shown
+
+
+def with_whole_paths(keywords: Mapping[str, str]) -> dict[str, str]:
+    """Return the keywords of a connection with the paths of files from the root: what uses them may work in another folder."""
+    return {
+        name: str(Path(value).absolute()) if name in _PATHS and value not in _NO_PATHS else value
+        for name, value in keywords.items()
+    }
 
 
 def split_hosts(dsn: str) -> tuple[str, ...]:
