@@ -162,6 +162,17 @@ def test_what_limits_a_load_is_confirmed_on_the_same_server(cluster: Cluster, be
 
 
 @on_15
+def test_nobody_is_at_work_on_an_idle_server(cluster: Cluster, bench: Bench) -> None:
+    short = ("--workload", "select-only", "--scale", "1", "--clients", "1", "--warm-up", "0s", "--rate", "50")
+    done = run(bench, "bench", "--stock-only", "--dsn", uri(cluster), *short, "--rounds", "6", "--duration", "1s")
+    assert done.returncode == 0, done.stderr
+    (line,) = (one for one in (bench.record / "report.md").read_text().splitlines() if "for the whole server" in one)
+    assert line.startswith("- **note**")
+    # What pgdyno itself does there around each load was 15 a second.
+    assert float((re.findall(r"up to about (\d+)", line) or [0])[0]) < 10.0, line
+
+
+@on_15
 def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     """It is in the string that the user typed, and pgbench and the sampler got it."""
     (bench.folder / "ca.crt").write_bytes((cluster.data / "server.crt").read_bytes())

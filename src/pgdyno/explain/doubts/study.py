@@ -32,6 +32,10 @@ from pgdyno.units import round_to_three
 _BETWEEN_RATIO = 0.05
 # The sampler looks ten times a second, and the pinger asks about as often, in the database that the user's string names.
 _OWN_TPS = 25.0
+# Sessions that look before and after a load, measured with loads of 1 to 8 s on an idle PostgreSQL 15.
+_OWN_TRANSACTIONS = 15.0
+# Autovacuum ends many transactions at once: shorter loads are counted together.
+_STRETCH_S = 5.0
 # A load of which more fails is another one than the workload says; above the second, TPS says little.
 _FEW_FAILED_RATIO, _MANY_FAILED_RATIO = 0.01, 0.1
 _SHARES = (
@@ -284,7 +288,7 @@ def _shared_counters(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
     if record.given is None:
         return
     before = record.given.others_tps
-    beside = [tps for _, trial in _trials(analysis) if (tps := _others_tps(trial.record)) is not None]
+    beside = _others_tps(trial.record for _, trial in _trials(analysis))
     is_shared = max(beside, default=before or 0.0) > IDLE_TPS
     if beside:
         most = max(beside)
@@ -303,15 +307,24 @@ def _shared_counters(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
     )
 
 
-def _others_tps(trial: TrialRecord) -> float | None:
-    """Return about how many transactions others ended in other databases in a second; None if they were not counted."""
-    counts = [
-        (trial.growth(f"server_{name}"), trial.growth(name)) for name in ("xact_commit_count", "xact_rollback_count")
-    ]
-    if trial.load_s is None or any(None in pair for pair in counts):
-        return None
-    ended = sum((whole or 0.0) - (own or 0.0) for whole, own in counts)
-    return max(0.0, ended / trial.load_s - _OWN_TPS)
+def _others_tps(trials: Iterable[TrialRecord]) -> list[float]:
+    """Return about how many transactions others ended in other databases in a second, for each stretch of loads; none if not counted."""
+    stretches, ended, load_s = [], 0.0, 0.0
+    for trial in trials:
+        counts = [
+            (trial.growth(f"server_{name}"), trial.growth(name))
+            for name in ("xact_commit_count", "xact_rollback_count")
+        ]
+        if trial.load_s is None or any(None in pair for pair in counts):
+            continue
+        ended += sum((whole or 0.0) - (own or 0.0) for whole, own in counts) - _OWN_TRANSACTIONS
+        load_s += trial.load_s
+        if load_s >= _STRETCH_S:
+            stretches.append(ended / load_s)
+            ended = load_s = 0.0
+    if load_s > 0.0 and not stretches:
+        stretches.append(ended / load_s)
+    return [max(0.0, tps - _OWN_TPS) for tps in stretches]
 
 
 def _share_above(
