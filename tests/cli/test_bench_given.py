@@ -477,6 +477,7 @@ def test_ctrl_c_leaves_the_loaded_database_only(cluster: Cluster, bench: Bench) 
     _, said = child.communicate()
     assert child.returncode == 130, said
     assert "pgdyno resume" in said
+    assert "the loaded database is kept in" in said
     assert [name for name in databases(cluster) if name.endswith("_run")] == []
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -29,7 +30,6 @@ from pgdyno.run.given.script_check import check_prepared, check_scripts_on_data,
 from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
 from pgdyno.run.postgres import sql
 from pgdyno.run.trial_stage import TrialStage
-from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode, SettingValue
 from pgdyno.units import format_bytes
 
@@ -120,11 +120,16 @@ def run_given_sweep(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     run_given_trials(store.scaling, ready, ui)
 
 
-def tell_kept(study: Study, ready: ReadyServer, ui: Ui) -> None:
-    """Say that the loaded database stays in the server, and what drops it."""
-    if study.data.database is None:
-        drop = f"`pgdyno clean --dsn {shlex.quote(study.server.dsn or '')}`"
-        ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; {drop} drops it")
+@contextmanager
+def telling_kept(store: RecordStore, ready: ReadyServer, ui: Ui) -> Iterator[None]:
+    """Say after a `with` block, also one that failed, that the loaded database stays in the server, and what drops it."""
+    try:
+        yield
+    finally:
+        record = store.read_record()
+        if record.dataset is not None and record.study.data.database is None:
+            drop = f"`pgdyno clean --dsn {shlex.quote(record.study.server.dsn or '')}`"
+            ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; {drop} drops it")
 
 
 def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, ui: Ui) -> TrialStage:

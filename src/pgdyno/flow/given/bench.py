@@ -17,7 +17,7 @@ from pgdyno.conduct.given.server import (
     with_given_sweep,
 )
 from pgdyno.conduct.given.switch import ask_for_switch, find_switch
-from pgdyno.conduct.given.trials import check_given_scripts, run_given_sweep, run_given_trials, tell_kept
+from pgdyno.conduct.given.trials import check_given_scripts, run_given_sweep, run_given_trials, telling_kept
 from pgdyno.conduct.load.hosts import check_same_load
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.study import (
@@ -196,9 +196,7 @@ def bench_given(
         _ask(planned.study, planned.plan.experiment, ready, ui)
         store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)
         with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
-            run_given_trials(store, ready, ui)
-            run_given_sweep(store, ready, ui)
-        tell_kept(planned.study, ready, ui)
+            _run(store, ready, ui)
     return report_step(store, ui)
 
 
@@ -265,10 +263,14 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
         _ask(record.study, record.plan.experiment, ready, ui)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
-            run_given_trials(store, ready, ui)
-            run_given_sweep(store, ready, ui)
-        tell_kept(record.study, ready, ui)
+            _run(store, ready, ui)
     return report_step(store, ui)
+
+
+def _run(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
+    with telling_kept(store, ready, ui):
+        run_given_trials(store, ready, ui)
+        run_given_sweep(store, ready, ui)
 
 
 def allowed_again(record: StudyRecord, allowed: Allowed = NOTHING) -> Allowed:
