@@ -58,11 +58,32 @@ def rules(server: GivenServer, *, clients: int = 8) -> dict[str, str]:
 
 def test_a_superuser_is_refused_nothing(cluster: Cluster) -> None:
     server = probe_server(dsn(cluster, "postgres"))
-    assert refused(server) == {}
+    assert set(refused(server)) == {"pg_stat_statements"}
     assert rules(server) == {}
     assert (server.major, server.role, server.is_superuser) == (cluster.version_major, "postgres", True)
     assert (server.is_local, server.is_encrypted, server.service) == (True, False, None)
     assert 0.0 < server.round_trip.median_s < 5.0
+
+
+def test_statements_are_seen_where_the_library_is_loaded_and_the_extension_is_made(cluster: Cluster) -> None:
+    name = "pg_stat_statements"
+
+    def ask() -> str | None:
+        return next(one.refusal for one in probe_server(dsn(cluster)).capabilities if one.name == name)
+
+    assert "the database postgres has no such extension" in (ask() or "")
+    cluster.sql(f"CREATE SCHEMA kept; CREATE EXTENSION {name} SCHEMA kept")
+    try:
+        assert "its library is not loaded" in (ask() or "")
+        cluster.stop()
+        cluster.start(f"shared_preload_libraries={name}")
+        assert ask() is None
+        cluster.sql(f"REVOKE SELECT ON kept.{name} FROM PUBLIC")
+        assert ask() == f"permission denied for view {name}"
+    finally:
+        cluster.sql("DROP SCHEMA kept CASCADE")
+        cluster.stop()
+        cluster.start()
 
 
 def test_event_triggers_do_not_run(cluster: Cluster) -> None:
@@ -103,7 +124,7 @@ def test_what_a_plain_role_is_refused_comes_with_the_grants_that_give_it(cluster
     assert "<insufficient privilege>" in before["other sessions"].refusal
     assert rules(probe_server(dsn(cluster))) == {"no-database": 'role "plain" has no CREATEDB'}
     with given(cluster, [grant for one in before.values() for grant in one.grants]):
-        assert set(refused(probe_server(dsn(cluster)))) == {"pg_prewarm"}
+        assert set(refused(probe_server(dsn(cluster)))) == {"pg_prewarm", "pg_stat_statements"}
     assert without_counts(refused(probe_server(dsn(cluster)))) == without_counts(before)
 
 

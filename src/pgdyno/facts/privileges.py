@@ -23,7 +23,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     name: str
     group: str
-    """`load`, `counters`, `waits`, `settings`, `storage` or `changes`."""
+    """`load`, `counters`, `waits`, `statements`, `settings`, `storage` or `changes`."""
     shows: str
     """What it is needed for."""
     sql: str

@@ -23,6 +23,7 @@ _GROUPS = {
     "load": "To load it",
     "counters": "Counters",
     "waits": "Waits",
+    "statements": "Statements",
     "settings": "Settings",
     "storage": "Storage",
     "changes": "Changes of settings",
