@@ -86,6 +86,14 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("CI may not leave out tests")
 
 
+def pytest_sessionstart() -> None:
+    """Give tests a terminal that does not depend on the caller's: those that draw on one say themselves what it can do."""
+    # Not before pytest has read them.
+    os.environ["TERM"] = "xterm-256color"
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        os.environ.pop(name, None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collect without looking for garbage, and keep what is there from being looked through all along."""
