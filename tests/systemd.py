@@ -18,7 +18,8 @@ from tests.waiting import wait_until
 
 _SYSTEMD = Path("/lib/systemd/systemd")
 _GROUPS = Path("/sys/fs/cgroup")
-# Of the machine's kernel settings it would raise some, and make folders in its control groups.
+# Of the machine's kernel settings it would raise some, and make folders in its control groups. From those of each controller that it
+# finds in /proc/cgroups it would remove the groups without a process, other tests' among them.
 _BOOT = """
 echo $$ > "$GROUP/cgroup.procs" || exit 1
 exec unshare --mount --pid --fork --kill-child --mount-proc --ipc --uts --cgroup /bin/sh -ec '
@@ -27,6 +28,7 @@ exec unshare --mount --pid --fork --kill-child --mount-proc --ipc --uts --cgroup
   mkdir -p /run/systemd/system
   mount --bind /proc/sys /proc/sys
   mount -o remount,bind,ro /proc/sys
+  [ ! -e /proc/cgroups ] || mount --bind /dev/null /proc/cgroups
   if [ "${GROUP%/systemd/*}" = "$GROUP" ]; then
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
   else
