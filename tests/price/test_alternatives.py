@@ -55,9 +55,20 @@ def test_none_does_less(disk: str, instance: str) -> None:
         assert one.per_month is not None
 
 
-def test_an_array_with_parity_is_as_durable_as_a_mirror() -> None:
-    found = by_name('volume = "gp3"\ncount = 4\nsize = "100GB"\nraid = 5')
-    assert {count: one.is_as_durable for (count, _), one in found.items()} == {1: False, 2: True}
+@pytest.mark.parametrize(
+    ("array", "mirror"),
+    [("count = 4\nraid = 5", 2), ("count = 4\nraid = 6", 3), ("count = 4\nraid = 10", 2), ("count = 3\nraid = 1", 3)],
+)
+def test_a_mirror_is_as_durable_if_as_many_of_it_may_fail(array: str, mirror: int) -> None:
+    found = alternatives(host_of(f'volume = "gp3"\nsize = "100GB"\n{array}', instance="r8g.16xlarge")).volumes
+    assert {one.count: one.is_as_durable for one in found} == {1: False, mirror: True}
+    laid_out = [one.disk for one in found if one.disk is not None and one.count > 1]
+    assert {(disk.count, disk.raid) for disk in laid_out} == {(mirror, 1)}
+
+
+def test_of_stripes_no_disk_may_fail() -> None:
+    found = by_name('volume = "gp3"\nsize = "100GB"\ncount = 4\nraid = 0')
+    assert {count: one.is_as_durable for (count, _), one in found.items()} == {1: True}
 
 
 def test_io2_in_place_of_an_array_of_gp3() -> None:

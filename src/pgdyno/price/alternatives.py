@@ -4,8 +4,8 @@ Other volumes must sustain what the declared ones sustain on this instance, have
 if that is known now. For data this means random and sequential reads and writes; for a separate WAL, sequential I/O and
 serial flushes. The declared type and number of volumes is listed again where fewer IOPS or less throughput is enough and
 costs less. Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes, and
-those with parity, are replaced by two mirrored ones; a single volume is priced as well, and marked as not mirrored. TPS are
-not projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
+those with parity, are replaced by a mirror of which as many may fail: by three in place of RAID 6. A single volume is priced
+as well, and marked as not mirrored. TPS are not projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
 from pgdyno.analyse.disk.layout_ceiling import FlushTime, compute_ceilings, find_flush_time, limits_of
-from pgdyno.analyse.disk.raid import times_of
+from pgdyno.analyse.disk.raid import count_survived, times_of
 from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.prices import Term
 from pgdyno.facts.volumes import Volume, find_volume, list_volumes
@@ -27,8 +27,6 @@ from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.units import PAGE_BYTES
 
 _GIBIBYTE = 2**30
-# Levels that survive the loss of a disk.
-_REDUNDANT = frozenset({1, 5, 6, 10})
 # Required sustained figures: data is accessed at random, while WAL is one stream with serial flushes.
 _NEEDED = {"data": tuple(TRANSFERS), "WAL": ("read_bytes_per_s", "write_bytes_per_s")}
 # Tolerance for the rounding of a division.
@@ -45,7 +43,7 @@ class OtherVolumes(msgspec.Struct, frozen=True, kw_only=True):
     volume: str
     """Name of the type of volume."""
     count: int
-    """1, or 2 for a mirror."""
+    """1, or that of a mirror."""
     disk: DiskSpec | None
     """None if no such layout performs as well."""
     per_month: float | None
@@ -55,7 +53,7 @@ class OtherVolumes(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one small synchronous write; None if no source states it."""
     now_flush_s: float | None
     is_as_durable: bool
-    """True if data that survive the loss of a volume now still would."""
+    """True if data still survive the loss of as many volumes as now."""
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,16 +112,16 @@ def find_alternatives(
 def _list_other_volumes(
     what: str, disk: DiskSpec, limits: InstanceLimits | None, book: PriceBook, region: str
 ) -> Iterator[OtherVolumes]:
-    """List every type of this provider's volumes with provisioned IOPS; also mirrored, if the loss of one is survived now."""
+    """List every type of this provider's volumes with provisioned IOPS; also mirrored, if the loss of any is survived now."""
     try:
         now, wanted = price_disk(what, disk, book, region), _find_wanted(what, disk, limits)
     except ValueError:
         return
     if now is None or disk.volume is None:
         return
-    is_redundant, provider = disk.raid in _REDUNDANT, find_volume(disk.volume).provider
+    survived, provider = count_survived(disk), find_volume(disk.volume).provider
     for volume in list_volumes():
-        for count in (1, 2) if is_redundant else (1,):
+        for count in (1, 1 + survived) if survived else (1,):
             is_now = (volume.name, count) == (disk.volume.lower(), disk.count)
             if volume.provider != provider or volume.bought_iops is None:
                 continue
@@ -138,7 +136,7 @@ def _list_other_volumes(
                 reason=None,
                 flush_s=None,
                 now_flush_s=None if wanted.flush is None else wanted.flush.value_s,
-                is_as_durable=count > 1 or not is_redundant,
+                is_as_durable=count > survived,
             )
             try:
                 found = _lay_out(volume, count, disk, wanted)
@@ -171,7 +169,7 @@ def _find_wanted(what: str, disk: DiskSpec, limits: InstanceLimits | None) -> _W
 
 
 def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> DiskSpec:
-    """Lay out one volume, or a mirror of two, with the required figures provisioned.
+    """Lay out one volume, or a mirror of several, with the required figures provisioned.
 
     Raises:
         ValueError: Such a volume is impossible.

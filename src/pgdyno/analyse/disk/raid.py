@@ -40,6 +40,8 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
         return self.disk_count / self.of(figure) if figure.is_write else 1.0
 
 
+# Disks of a level that may fail at once, whichever they are; of a mirror all but one. Source: md(4).
+_SURVIVED: dict[int | None, int] = {5: 1, 6: 2, 10: 1}
 _PARITY = frozenset({"raid4", "raid5", "raid6"})
 # Small reads, small writes and disks of data of n disks, by level as md calls it; each is one disk's at least. A write waits
 # for all mirrors; a write with parity reads the old data and parity and writes both again, which is 4 I/Os, and 6 with two
@@ -87,6 +89,11 @@ def times_of(disk: DiskSpec) -> ArrayTimes:
 def has_parity(disk: DiskSpec) -> bool:
     """Return whether a declared array keeps parity, for which a small write reads before it writes."""
     return disk.raid is not None and f"raid{disk.raid}" in _PARITY
+
+
+def count_survived(disk: DiskSpec) -> int:
+    """Return how many disks of a declared array may fail, whichever they are, before data are lost."""
+    return disk.count - 1 if disk.raid == 1 else _SURVIVED.get(disk.raid, 0)
 
 
 def list_arrays(look: StorageStack) -> list[Stripe]:
