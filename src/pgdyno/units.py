@@ -114,6 +114,12 @@ def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:
     return round(number)
 
 
+def parse_sheet_bytes(text: str) -> float:
+    """Parse a size as data sheets of disks have it, where a GB is 10^9 bytes; `text` is one that `parse_in_unit` takes."""
+    number, unit = _scan_number(text, is_integer=False)
+    return number * 1000.0 ** list(_MEMORY_BYTES).index(unit.strip())
+
+
 def show_in_unit(text: str, unit: str | None) -> str:
     """Show the number of a setting as SHOW does, in the largest unit that leaves it whole: 16384 of `8kB` is `128MB`.
 

@@ -75,7 +75,7 @@ def test_an_emulation_is_held_against_the_disks_that_it_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "disk", [DiskSpec(volume="local-nvme", size="13970GB"), DiskSpec(volume="gp3", size="50GB"), DiskSpec(kind="hdd")]
+    "disk", [DiskSpec(volume="local-nvme", size="15TB"), DiskSpec(volume="gp3", size="50GB"), DiskSpec(kind="hdd")]
 )
 def test_an_emulation_is_judged_by_the_figures_that_it_is_made_with(disk: DiskSpec) -> None:
     """Also where a bandwidth is assumed, which is no less than what the random pages take."""

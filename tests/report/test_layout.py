@@ -187,6 +187,7 @@ def test_what_8_kb_make_of_published_iops_is_said() -> None:
     assert "The IOPS of local-nvme are published of 4 kB each; of 8 kB it may do fewer." in said["local-nvme"]
     assert "Of the 50,000 IOPS of a volume, its 350 MB/s carry 42,725 of 8 kB." in said["essd-pl1"]
     assert "8 kB" not in said["io2"]
+    assert [volume for volume, words in said.items() if "powers of 1000" in words] == ["local-nvme"]
 
 
 def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:

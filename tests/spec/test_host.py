@@ -45,6 +45,19 @@ def test_values_in_units() -> None:
     assert host.disk.disk_kind == "hdd"
 
 
+@each_row(
+    [
+        (DiskSpec(volume="gp3", size="500GB"), 500 * 2**30),
+        (DiskSpec(kind="network-ssd", size="1TB"), 2**40),
+        (DiskSpec(volume="local-nvme", size="3750GB"), 3_750e9),
+        (DiskSpec(kind="local-ssd", size="1.92TB"), 1.92e12),
+        (DiskSpec(kind="hdd", size=" 4 TB"), 4e12),
+    ]
+)
+def test_sizes_are_counted_as_who_sells_the_disk_counts(disk: DiskSpec, size_bytes: float) -> None:
+    assert disk.size_bytes == pytest.approx(size_bytes)
+
+
 def test_a_study_may_declare_its_host_in_part() -> None:
     study = read_study(Path(__file__).parent / "good" / "host.toml")
     assert study.host is not None

@@ -120,7 +120,7 @@ def test_what_is_declared_is_believed_and_the_rest_assumed() -> None:
     [
         ('kind = "local-ssd"\nrandom_write_iops = 400_000', (500e6, 400_000 * 8192)),
         ('kind = "local-ssd"\nrandom_write_iops = 400_000\nwrite_mb_s = 300', (500e6, 300e6)),
-        ('volume = "local-nvme"\nsize = "13970GB"', (1_592_580 * 8192, 875_919 * 8192)),
+        ('volume = "local-nvme"\nsize = "15TB"', (15e12 / 2**30 * 114 * 8192, 15e12 / 2**30 * 62.7 * 8192)),
         ('kind = "network-ssd"\nrandom_read_iops = 90_000', (625e6, 125 * MIB)),
     ]
 )

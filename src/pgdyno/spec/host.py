@@ -21,7 +21,7 @@ from pgdyno.spec.complaint import find_line, read_complaint, suggest_toml
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.table import StudyTable, check_above_0
 from pgdyno.spec.topology import TopologySpec
-from pgdyno.units import parse_in_unit
+from pgdyno.units import parse_in_unit, parse_sheet_bytes
 
 _GIBIBYTE = 2**30
 PATH_FIGURES = ("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s", "write_mb_s")
@@ -41,7 +41,7 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
         kind: Kind of each disk; a volume has its own.
         volume: Type of the cloud volume, such as `gp3`.
         count: Number of equal disks or volumes.
-        size: Size of each, such as `500GB`, where a GB is 1024 MB.
+        size: Size of each, such as `500GB`, where a GB is 2^30 bytes of a network volume, and 10^9 of a local disk.
         raid: RAID level of several disks: 0, 1, 5, 6 or 10.
         lvm_stripes: Instead of raid: number of stripes of the LVM logical volume.
         chunk: Chunk size of the array or of LVM's stripes, such as `64kB`.
@@ -92,11 +92,11 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
                 f"volume_latency_ms says nothing of raid {self.raid}, where a small write reads first: use flush_ms instead"
             )
         _check_array(self)
-        _ = self.size_bytes, self.free_bytes
         if self.volume is not None:
             _ = self.volume_ability
         elif self.volume_iops is not None or self.volume_mb_s is not None:
             raise ValueError("volume_iops and volume_mb_s need volume: use random_read_iops or read_mb_s instead")
+        _ = self.size_bytes, self.free_bytes
 
     @property
     def disk_kind(self) -> DiskKindName:
@@ -105,8 +105,14 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> float | None:
-        """Size of each disk."""
-        return None if self.size is None else _read_bytes("size", self.size)
+        """Size of each disk: of network volumes in their providers' GiB, of local disks as their data sheets have it.
+
+        Source: Amazon EBS user guide, volume constraints; Amazon EC2 instance types, instance store: 1 x 468 GB of i4i.large.
+        """
+        if self.size is None:
+            return None
+        size_bytes = _read_bytes("size", self.size)
+        return size_bytes if self.disk_kind == "network-ssd" else parse_sheet_bytes(self.size)
 
     @property
     def free_bytes(self) -> float | None:
@@ -125,14 +131,15 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
         Raises:
             ValueError: No volume is declared, or its type is unknown.
         """
-        if self.volume is None or self.size_bytes is None:
+        if self.volume is None or self.size is None:
             raise ValueError("size is missing: a volume's performance depends on it")
         try:
             volume = find_volume(self.volume)
         except SpecError as exc:
             raise ValueError(f"volume {self.volume!r} is unknown: {exc.detail}") from exc
+        size_bytes = self.size_bytes or 0.0
         try:
-            return ability_of(volume, self.size_bytes / _GIBIBYTE, iops=self.volume_iops, mb_s=self.volume_mb_s)
+            return ability_of(volume, size_bytes / _GIBIBYTE, iops=self.volume_iops, mb_s=self.volume_mb_s)
         except ValueError as exc:
             raise ValueError(f"volume {self.volume}: {exc}") from exc
 

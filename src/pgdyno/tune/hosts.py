@@ -31,7 +31,7 @@ from pgdyno.tune.disk.classes import ASSUMED, TITLES, raise_bandwidths
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 from pgdyno.units import format_bytes
 
-_GIBIBYTE = 2**30
+_GIBIBYTE, _GIGABYTE = 2**30, 10**9
 # Assumed volume of an instance without declared disks.
 _USUAL_VOLUME = {"aws": "gp3", "alibaba": "essd-pl1"}
 _USUAL_GIB = 500
@@ -155,7 +155,7 @@ def _assume_disk(instance: Instance | None, limits: _MachineLimits, dataset_byte
     if instance is None:
         raise ValueError("disk is needed, or an instance")
     if instance.local_bytes is not None:
-        spec = DiskSpec(volume="local-nvme", size=f"{instance.local_bytes // _GIBIBYTE}GB")
+        spec = DiskSpec(volume="local-nvme", size=f"{instance.local_bytes // _GIGABYTE}GB")
         needed_gib = 0
     else:
         volume = find_volume(_USUAL_VOLUME[instance.provider])

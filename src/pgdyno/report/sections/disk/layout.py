@@ -141,6 +141,8 @@ def explain_layout(view: LayoutView) -> Iterator[str]:
         yield _MACHINE_UNKNOWN
     if any(one.burst_value is not None for one in _transfers(ceilings).values()):
         yield "Performance above the sustained limit is a burst, paid for with credits, and ends."
+    if view.declared is not None and view.declared.size is not None and view.declared.disk_kind != "network-ssd":
+        yield "The size of a local disk is in powers of 1000, as in its data sheet; space is in powers of 1024."
     if ceilings.flushes_per_s is not None:
         yield f"Flushes: {ceilings.flushes_per_s.how}."
     price = ceilings.price
