@@ -548,6 +548,18 @@ def test_dirty_memory_follows_the_disk_and_not_the_memory() -> None:
     assert stall.value == pytest.approx(2)
 
 
+def test_pages_that_piled_up_cost_a_disk_that_spins_a_seek_each() -> None:
+    array = derive(make_subject(stall_s=2, disk=make_disk(DiskKind.HDD, iops=160, bytes_per_s=1500e6)))
+    background = found(array, "vm.dirty_background_bytes")
+    assert (background.value, found(array, "vm.dirty_bytes").value) == (str(64 * MB), str(256 * MB))
+    assert "random write IOPS" in background.formula
+    wait, longest = (one for one in array.estimates if "vm.dirty" in one.how)
+    assert (wait.value, longest.value) == pytest.approx((64 * MB / 8192 / 160, 256 * MB / 8192 / 160))
+    # A controller with a cache of its own writes more, as its card or the declaration has it.
+    cached = derive(make_subject(stall_s=2, disk=make_disk(DiskKind.HDD, iops=8192, bytes_per_s=1500e6)))
+    assert found(cached, "vm.dirty_background_bytes").value == str(128 * MB)
+
+
 def test_dirty_memory_is_never_more_than_the_kernels_own() -> None:
     quick = make_disk(bytes_per_s=4 * GB)
     tuning = derive(make_subject(disk=quick))

@@ -29,8 +29,8 @@ from pgdyno.tune.rules.standbys import derive_standbys, find_absence
 from pgdyno.tune.rules.storage import derive_storage
 from pgdyno.tune.rules.wal import derive_wal
 from pgdyno.tune.rules.wal_pace import compression_of, distance_of, rate_of
-from pgdyno.tune.types import Derived, DerivedSettings, Estimated, Layer, Target, TuningSubject, WorkloadClass
-from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
+from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Estimated, Layer, Target, TuningSubject, WorkloadClass
+from pgdyno.units import format_bytes, format_bytes_per_s
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
 # Settings that would be faster but give up durability.
@@ -173,19 +173,20 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
     ]
     background, dirty = (draft.decided.get(f"vm.dirty_{name}") for name in ("background_bytes", "bytes"))
     if background is not None and dirty is not None:
-        anywhere = min(disk.write_bytes_per_s.value, disk.random_write_iops.value * PAGE_BYTES)
+        scattered = "random write IOPS × 8 kB"
+        bound = scattered if disk.kind is DiskKind.HDD else "sequential write bandwidth"
         found += [
             Estimated(
                 what="wait of a flush behind other writes",
-                value=float(background.value) / disk.write_bytes_per_s.value,
+                value=float(background.value) / disk.writeback_bytes_per_s,
                 unit="s",
-                how="vm.dirty_background_bytes / sequential write bandwidth",
+                how=f"vm.dirty_background_bytes / ({bound})",
             ),
             Estimated(
                 what="longest wait, after a burst",
-                value=float(dirty.value) / anywhere,
+                value=float(dirty.value) / disk.scattered_bytes_per_s,
                 unit="s",
-                how="vm.dirty_bytes / (random write IOPS × 8 kB), if every page is a write of its own",
+                how=f"vm.dirty_bytes / ({scattered}), if every page is a write of its own",
             ),
         ]
     return tuple(found)

@@ -125,6 +125,16 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         """Ratio of the time of a random read of a page to that of a sequential one; at least 1."""
         return max(1.0, self.read_bytes_per_s.value / PAGE_BYTES / self.random_read_iops.value)
 
+    @property
+    def scattered_bytes_per_s(self) -> float:
+        """Throughput of pages that lie all over it, each a write of its own."""
+        return min(self.write_bytes_per_s.value, self.random_write_iops.value * PAGE_BYTES)
+
+    @property
+    def writeback_bytes_per_s(self) -> float:
+        """Throughput by which dirty pages are bounded: pages of PostgreSQL's lie all over, and each costs a seek on a disk that spins."""
+        return self.scattered_bytes_per_s if self.kind is DiskKind.HDD else self.write_bytes_per_s.value
+
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of the kernel that the rules use."""

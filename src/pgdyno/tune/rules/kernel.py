@@ -19,7 +19,7 @@ from pgdyno.tune.memory import (
     wants_huge_pages,
 )
 from pgdyno.tune.rules.huge_pages import note_own_size
-from pgdyno.tune.types import Known, Layer, Target
+from pgdyno.tune.types import DiskKind, Known, Layer, Target
 from pgdyno.units import format_bytes
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
@@ -30,6 +30,8 @@ _MANUAL = "PostgreSQL 18 manual, section 18.4"
 # settings in bytes apply if they are not 0.
 _STOCK_BACKGROUND_RATIO, _STOCK_DIRTY_RATIO = 0.1, 0.2
 _LEAST_BACKGROUND_BYTES = 64 * MB
+_DIRTY_IN_SEQUENCE = "the kernel starts writing back early, so that a flush waits no longer than the allowed stall for what piled up, while that is written in sequence."
+_DIRTY_SCATTERED = "the kernel starts writing back early: changed pages lie all over the disk, and while it seeks to each of them, a flush waits for what piled up."
 # Between the two limits, writers continue while the kernel writes back. Source: balance_dirty_pages(), as above, begins
 # to slow them halfway.
 _BURST = 4
@@ -119,8 +121,12 @@ def _put_huge_pages(draft: Draft) -> None:
 
 def _put_dirty(draft: Draft) -> None:
     subject = draft.subject
-    rate = subject.disk.write_bytes_per_s
-    wanted = max(_LEAST_BACKGROUND_BYTES, rate.value * subject.stall_s.value)
+    disk = subject.disk
+    rate, bound, reason = disk.write_bytes_per_s, "sequential write bandwidth", _DIRTY_IN_SEQUENCE
+    if disk.kind is DiskKind.HDD:
+        rate, bound, reason = disk.random_write_iops, "random write IOPS × 8 kB", _DIRTY_SCATTERED
+    lets = disk.writeback_bytes_per_s * subject.stall_s.value
+    wanted = max(_LEAST_BACKGROUND_BYTES, lets)
     stock = _STOCK_BACKGROUND_RATIO * subject.memory.value
     get = subject.kernel.sysctls.get
     is_stock = (
@@ -130,8 +136,8 @@ def _put_dirty(draft: Draft) -> None:
     )
     if is_stock and wanted >= stock:
         draft.notes.append(
-            "vm.dirty_background_bytes and vm.dirty_bytes are left alone: this disk writes what the kernel itself lets pile up, a "
-            "tenth of the memory at most, within the allowed stall."
+            "vm.dirty_background_bytes and vm.dirty_bytes are left alone: what the kernel itself lets pile up, a tenth of the memory at most, "
+            f"{'this disk writes within the allowed stall' if lets >= stock else 'is no more than 64 MB'}."
         )
         return
     background = round_down(min(stock, wanted))
@@ -141,8 +147,8 @@ def _put_dirty(draft: Draft) -> None:
         draft,
         "vm.dirty_background_bytes",
         f"{background:.0f}",
-        reason="the kernel starts writing back early, so that a flush waits no longer than the allowed stall for what piled up, while that is written in sequence.",
-        formula="sequential write bandwidth × allowed stall, at least 64 MB, at most a tenth of the memory",
+        reason=reason,
+        formula=f"{bound} × allowed stall, at least 64 MB, at most a tenth of the memory",
         inputs=(rate, subject.stall_s, subject.memory),
         source=shared_source,
         trades="a page that changes again soon is written twice",
