@@ -116,6 +116,34 @@ def test_disks_that_spin_read_one_stream_no_faster_for_what_they_leave_out() -> 
     assert {level: array_times(level, 8, can_seek=False).long_reads for level in spans} == spans
 
 
+@each_row(
+    [
+        # A read takes half as long as a write: 2 reads and 2 writes take as long as 3 writes.
+        ("raid5", 8, 8 / 3),
+        ("raid6", 12, 12 / 4.5),
+        ("raid5", 3, 3 / 2.5),
+        ("raid6", 4, 4 / 3.5),
+        ("raid6", 5, 5 / 4),
+        ("raid10", 8, 4),
+        ("raid0", 8, 8),
+        ("raid4", 8, 1),
+    ]
+)
+def test_reads_before_a_write_take_the_time_of_reads(level: str, count: int, writes: float) -> None:
+    times = array_times(level, count)
+    assert times.of(TRANSFERS["random_write_iops"], write_ratio=0.5) == pytest.approx(writes)
+    # As many I/Os go to the disks all the same.
+    assert times.copies_of(TRANSFERS["random_write_iops"]) == count / times.writes
+
+
+def test_parity_on_disks_that_read_faster_than_they_write() -> None:
+    # Per write 2 reads, each of 0.55 writes' time, and 2 writes.
+    local = ceilings('volume = "local-nvme"\nsize = "468GB"\ncount = 4\nraid = 5').random_write_iops
+    assert local is not None
+    assert local.volume_value is not None
+    assert local.value == pytest.approx(4 * local.volume_value / 3.1)
+
+
 def test_a_file_of_a_linear_array_lies_on_one_disk() -> None:
     assert array_times("linear", 4) == array_times("raid0", 1)
 

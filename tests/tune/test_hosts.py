@@ -62,6 +62,11 @@ def test_arrays(array: str, times: tuple[int, ...], gib: int) -> None:
     assert disk.random_read_iops.origin is Origin.DECLARED
 
 
+def test_assumed_disks_read_faster_than_they_write_before_they_write_parity() -> None:
+    disk = shape('kind = "local-ssd"\ncount = 6\nraid = 6').disk
+    assert figures(disk)[:2] == pytest.approx((6 * 50_000, 6 * 27_500 / (3 * 0.55 + 3)))
+
+
 def test_the_instance_binds_and_how_says_so() -> None:
     # The array of the published case study is credited with 19,000 reads a second and 600 MB/s on this instance, which
     # counts both mirrors' writes.

@@ -27,7 +27,7 @@ from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.facts.volumes import find_volume
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.topology import TopologySpec
-from pgdyno.tune.disk.classes import ASSUMED, TITLES, raise_bandwidths
+from pgdyno.tune.disk.classes import ASSUMED, TITLES, find_write_ratio, raise_bandwidths
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 from pgdyno.units import format_bytes
 
@@ -228,8 +228,10 @@ def _find_ceiling(name: str, spec: DiskSpec, limits: InstanceLimits | None) -> t
     ceiling: Ceiling | None = getattr(compute_ceilings(spec, limits, declared_by=_FILE), name)
     if ceiling is not None:
         return ceiling, Origin.DECLARED
-    value, how = _assume(name, DiskKind(spec.disk_kind))
-    ceiling = compute_array_ceiling(name, VolumeFigure(value=value, how=how), spec, limits)
+    kind = DiskKind(spec.disk_kind)
+    value, how = _assume(name, kind)
+    each = VolumeFigure(value=value, how=how, write_ratio=find_write_ratio(kind))
+    ceiling = compute_array_ceiling(name, each, spec, limits)
     return ceiling, Origin.DECLARED if ceiling.binds is Limit.INSTANCE else Origin.ASSUMED
 
 

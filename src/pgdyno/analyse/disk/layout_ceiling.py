@@ -32,6 +32,8 @@ class VolumeFigure(msgspec.Struct, frozen=True, kw_only=True):
     how: str
     """Source of the figure."""
     burst_value: float | None = None
+    write_ratio: float = 1.0
+    """Small writes that it does in the time of a small read."""
 
 
 class FlushTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +171,7 @@ def compute_array_ceiling(name: str, each: VolumeFigure, disk: DiskSpec, limits:
         disk: Number and arrangement of the disks; its own figures are not used.
         limits: As for `compute_ceilings`.
     """
-    times = times_of(disk).of(TRANSFERS[name])
+    times = times_of(disk).of(TRANSFERS[name], write_ratio=each.write_ratio)
     is_array = disk.count > 1
     how = f"{disk.count} × {each.how}, {array_words(disk)}" if is_array else each.how
     own = _own_ceiling(
@@ -205,9 +207,10 @@ def _published(disk: DiskSpec) -> dict[str, VolumeFigure]:
         return {}
     ability, how = disk.volume_ability, f"{disk.volume} of {disk.size}"
     rate = ability.bytes_per_s
+    reads, writes = (_in_pages(iops, ability.burst_iops, rate, how) for iops in (ability.read_iops, ability.write_iops))
     found = {
-        "random_read_iops": _in_pages(ability.read_iops, ability.burst_iops, rate, how),
-        "random_write_iops": _in_pages(ability.write_iops, ability.burst_iops, rate, how),
+        "random_read_iops": reads,
+        "random_write_iops": msgspec.structs.replace(writes, write_ratio=writes.value / reads.value),
     }
     if rate is not None:
         stream = VolumeFigure(value=rate, how=how, burst_value=ability.burst_bytes_per_s)

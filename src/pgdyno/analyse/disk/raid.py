@@ -24,16 +24,25 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Small reads at random places."""
     writes: float
     """Small writes at random places; parity costs extra reads and writes."""
+    read_first: float
+    """Small reads before each small write, of what its parity is computed from."""
     data: float
     """Disks of data in a full stripe: for long writes, and for capacity."""
     long_reads: float
     """Disks that serve long reads with several requests under way: all that serve small ones, unless they would have to seek."""
 
-    def of(self, figure: Transfer) -> float:
-        """Return the multiple for a kind of transfer."""
+    def of(self, figure: Transfer, *, write_ratio: float = 1.0) -> float:
+        """Return the multiple for a kind of transfer.
+
+        Args:
+            figure: The kind of transfer.
+            write_ratio: Small writes that one disk does in the time of a small read: what is read first takes that share of a write's time.
+        """
         if figure.unit == "bytes/s":
             return self.data if figure.is_write else self.long_reads
-        return self.writes if figure.is_write else self.reads
+        if not figure.is_write:
+            return self.reads
+        return self.disk_count / (self.disk_count / self.writes - (1.0 - write_ratio) * self.read_first)
 
     def copies_of(self, figure: Transfer) -> float:
         """Return the transfers to the disks for each of ours: a read goes to one disk, a write to each mirror."""
@@ -56,6 +65,8 @@ _TIMES: dict[str, Callable[[int], tuple[float, float, float]]] = {
     "raid5": lambda n: (n, n / 4, n - 1),
     "raid6": lambda n: (n, n / 6, n - 2),
 }
+# The I/Os of a small write that are reads. Those of RAID 4 are left out: all wait for the parity disk.
+_READ_FIRST: dict[str, Callable[[int], float]] = {"raid5": lambda n: min(2, n - 2), "raid6": lambda n: min(3, n - 3)}
 
 
 def array_times(level: str, disk_count: int, *, can_seek: bool = True) -> ArrayTimes:
@@ -75,7 +86,10 @@ def array_times(level: str, disk_count: int, *, can_seek: bool = True) -> ArrayT
     # four times the 125 MiB/s of each. Parity that no read needs leaves its disk free for other data in the same way.
     # Source: github.com/ecraftagency/postgres_10k_tps_olap, data_throughput_fio and data_seq_write_fio of 2026-01-03.
     long_reads = reads if can_seek else data
-    return ArrayTimes(disk_count=disk_count, reads=reads, writes=writes, data=data, long_reads=long_reads)
+    read_first = max(0.0, _READ_FIRST[level](disk_count)) if level in _READ_FIRST else 0.0
+    return ArrayTimes(
+        disk_count=disk_count, reads=reads, writes=writes, read_first=read_first, data=data, long_reads=long_reads
+    )
 
 
 def times_of(disk: DiskSpec) -> ArrayTimes:

@@ -52,6 +52,11 @@ _READ_LATENCY_S = {
 }
 
 
+def find_write_ratio(kind: DiskKind) -> float:
+    """Return the small writes that a disk of a kind is assumed to do in the time of a small read."""
+    return ASSUMED[kind]["random_write_iops"][0] / ASSUMED[kind]["random_read_iops"][0]
+
+
 def find_read_latency(disk: Disk) -> Known:
     """Return the time of one random read without queueing, measured or assumed for the kind."""
     value, source = _READ_LATENCY_S[disk.kind]

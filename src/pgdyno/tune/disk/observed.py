@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.analyse.disk.ceiling import TRANSFERS
-from pgdyno.analyse.disk.raid import ArrayTimes, array_times, list_arrays
+from pgdyno.analyse.disk.ceiling import TRANSFERS, Transfer
+from pgdyno.analyse.disk.raid import array_times, list_arrays
 from pgdyno.analyse.disk.throttle import find_throttle
 from pgdyno.facts.volumes import is_virtual_disk
 from pgdyno.record.machine.preflight import CgroupLimit
 from pgdyno.record.machine.tunables import StorageStack, Stripe
-from pgdyno.tune.disk.classes import ASSUMED, TITLES
+from pgdyno.tune.disk.classes import ASSUMED, TITLES, find_write_ratio
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 from pgdyno.units import format_bytes
 
@@ -37,7 +37,7 @@ def make_disk(look: StorageStack, limits: Sequence[CgroupLimit], *, wal_bytes: i
     for name, (title, unit) in TITLES.items():
         value, source = ASSUMED[kind][name]
         # A flush waits for all disks of the array.
-        times = 1.0 if name == "flush_s" else math.prod(_times_of(one, kind).of(TRANSFERS[name]) for one in arrays)
+        times = 1.0 if name == "flush_s" else math.prod(_times(one, kind, TRANSFERS[name]) for one in arrays)
         how = f"{kind.value}{array}, not measured: {source}"
         figure = Known.assumed(title, value * times, unit, how)
         figures[name] = _apply_limits(name, figure, look, limits)
@@ -89,5 +89,6 @@ def _apply_limits(name: str, figure: Known, look: StorageStack, limits: Sequence
     return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=tightest.how)
 
 
-def _times_of(stripe: Stripe, kind: DiskKind) -> ArrayTimes:
-    return array_times(stripe.level, stripe.disk_count, can_seek=kind is not DiskKind.HDD)
+def _times(stripe: Stripe, kind: DiskKind, figure: Transfer) -> float:
+    times = array_times(stripe.level, stripe.disk_count, can_seek=kind is not DiskKind.HDD)
+    return times.of(figure, write_ratio=find_write_ratio(kind))
