@@ -324,6 +324,23 @@ def test_json_has_every_pair_and_the_price_of_each_figure(golden: Callable[[Path
     assert {(one["is_arm_durable"], one["is_reference_durable"]) for one in lossy} == {(False, True)}
 
 
+def test_json_has_the_bounds_of_pairs_whose_trials_failed() -> None:
+    report = build_paired()
+    (comparison,) = report.analysis.comparisons
+    bounded = [
+        msgspec.structs.replace(one, extremes=(one.log_ratios, tuple(ratio + 0.5 for ratio in one.log_ratios)))
+        for one in comparison.questions
+    ]
+    comparison = msgspec.structs.replace(comparison, questions=tuple(bounded))
+    analysis = msgspec.structs.replace(report.analysis, comparisons=(comparison,))
+    document = json.loads(render_json(msgspec.structs.replace(report, analysis=analysis)))
+    told = document["experiment"]["comparisons"][0]
+    assert [one["bounded_log_ratios"] for one in told["questions"]] == [
+        list(map(list, one.extremes)) for one in bounded
+    ]
+    assert all(one["bounded_log_ratios"] == [] for one in told["noise"])
+
+
 def test_a_mixture_of_variants_is_nobodys_result() -> None:
     report = build_switchback()
     document = json.loads(render_json(report))

@@ -52,6 +52,13 @@ class QuestionDocument(msgspec.Struct, frozen=True, kw_only=True):
     log_ratios: Annotated[
         tuple[float, ...], says("Of each pair in the order of running: natural logarithm of the variant over the reference.")
     ]  # fmt: skip
+    bounded_log_ratios: Annotated[
+        tuple[tuple[float, ...], ...],
+        says(
+            "The same pairs at their lowest and at their highest, where trials of one side failed more often: the verdict is one that all"
+            " three have, and its interval holds all three. Empty otherwise."
+        ),
+    ]
 
 
 class FiguresDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,4 +204,5 @@ def _make_question(answers: WorkloadAnswers, question: Question) -> QuestionDocu
         spent_s=question.spent_s,
         at_s=question.at_s,
         log_ratios=question.log_ratios,
+        bounded_log_ratios=question.extremes,
     )
