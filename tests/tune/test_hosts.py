@@ -164,6 +164,7 @@ def test_an_instance_alone_has_an_assumed_disk(name: str) -> None:
     assert {one.origin for one in knowns(known.disk)} == {Origin.ASSUMED}
     assert all(one.how.startswith("no disk is declared") and one.value > 0 for one in knowns(known.disk))
     assert len(knowns(known.disk)) == 6
+    assert known.disk.free_bytes.value == (instance.local_bytes or 500 * 2**30)
     assert known.wal_disk is None
 
 
