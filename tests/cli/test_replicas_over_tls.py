@@ -79,7 +79,11 @@ def way(address: str, *, host: str = "db.test", more: str = "") -> str:
 
 def run(bench: Bench, primary: str, replica: str, *, home: Path) -> subprocess.CompletedProcess[str]:
     words = ("bench", "--dsn", primary, "--endpoint", f"replicas={replica}", *SHORT)
-    return run_program(words, cwd=bench.folder, env={**os.environ, "COLUMNS": "200", "HOME": str(home)})
+    return run_at(bench.folder, *words, home=home)
+
+
+def run_at(folder: Path, *words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return run_program(words, cwd=folder, env={**os.environ, "COLUMNS": "200", "HOME": str(home)})
 
 
 def check(bench: Bench, done: subprocess.CompletedProcess[str], certificates: Path) -> None:
@@ -99,9 +103,20 @@ def test_certificates_that_the_strings_name(pair: tuple[Cluster, Cluster], certi
     own = bench.folder / "own"
     shutil.copytree(certificates, own)
     # Children work in another folder.
-    more = "sslrootcert=own/root.crt sslcert=own/bench.crt sslkey=own/bench.key"
-    done = run(bench, way(LOOPBACK, more=more), way(REPLICA, more=more), home=bench.folder)
-    shutil.rmtree(own)
+    more = "sslrootcert={0}root.crt sslcert={0}bench.crt sslkey={0}bench.key"
+    done = run(bench, *(way(address, more=more.format("own/")) for address in (LOOPBACK, REPLICA)), home=bench.folder)
+    (own / "bench.key").unlink()
+    check(bench, done, certificates)
+    server = open_record(bench.record).read_record().study.server
+    assert all(f"sslkey={own}/bench.key" in one for one in (server.dsn or "", *server.replicas))
+    # In a study, paths start at its own folder.
+    study = (bench.record / "study.toml").read_text()
+    assert study.count(f"={own}/") == 6
+    (own / "mine.toml").write_text(study.replace(f"={own}/", "="))
+    shutil.rmtree(bench.record)
+    shutil.copy(certificates / "bench.key", own)
+    done = run_at(bench.folder, "run", "own/mine.toml", home=bench.folder)
+    (own / "bench.key").unlink()
     check(bench, done, certificates)
 
 

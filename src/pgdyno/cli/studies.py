@@ -117,7 +117,15 @@ def run(
         place = Workspace.make(out=out, home=home, run_as=run_as)
         # A study that declares its disk is compared with the measured disk.
         wants_card = asked.host is not None
-        report = run_study(asked, allowed=allowed, name=study.stem, place=place, ui=ui, measures_disk=wants_card)
+        report = run_study(
+            asked,
+            folder=study.parent,
+            allowed=allowed,
+            name=study.stem,
+            place=place,
+            ui=ui,
+            measures_disk=wants_card,
+        )
         show_gated(apply_gate(gate, report), show, json=json)
 
 

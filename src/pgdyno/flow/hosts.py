@@ -19,7 +19,7 @@ from pgdyno.report.clock_words import format_offset
 from pgdyno.report.format import format_bytes, format_count, format_seconds
 from pgdyno.report.forms.plain import Heading, render_headed, render_rows
 from pgdyno.run.given.access import open_access
-from pgdyno.run.given.conninfo import split_hosts
+from pgdyno.run.given.conninfo import name_whole_paths, split_hosts
 from pgdyno.run.given.replicas import open_ways
 from pgdyno.run.host.program import program_name
 from pgdyno.run.link.look import FarLook, look_at
@@ -156,7 +156,8 @@ def read_named(named: str) -> Mapping[str, HostEntry]:
 def find_dsns(named: str) -> tuple[str, ...]:
     """Return the connection strings of the server of a study and of its replicas, to which its load hosts must find their way."""
     path = Path(named)
-    return read_server_dsns(path) if path.is_file() else ()
+    dsns = read_server_dsns(path) if path.is_file() else ()
+    return tuple(name_whole_paths(dsn, path.parent) for dsn in dsns)
 
 
 def view_hosts(hosts: Mapping[str, HostEntry], *, dsns: Sequence[str] = (), ui: Ui) -> HostsView:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pgdyno.conduct.cards.study import plan_study_card, study_card_step
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import ready_machine
@@ -27,6 +29,7 @@ def run_study(
     study: Study,
     *,
     dsn: str | None = None,
+    folder: Path = Path(),
     allowed: Allowed = NOTHING,
     name: str,
     place: Workspace,
@@ -38,6 +41,7 @@ def run_study(
     Args:
         study: What to run.
         dsn: The connection string of a given server as the user gave it; None for the study's own, without a secret.
+        folder: Where relative paths in the study's connection strings start.
         allowed: What the user allows to do to a given server.
         name: Of its record.
         place: Where to work.
@@ -45,8 +49,7 @@ def run_study(
         measures_disk: Whether the record gets a card of the data's disk.
     """
     if study.server.kind is ServerKind.GIVEN:
-        own = study.server.dsn or ""
-        return bench_given(study, dsn=own if dsn is None else dsn, allowed=allowed, name=name, place=place, ui=ui)
+        return bench_given(study, dsn=dsn, folder=folder, allowed=allowed, name=name, place=place, ui=ui)
     check_new(place)
     place = place.of_study(study)
     check_request(study, place)

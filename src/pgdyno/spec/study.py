@@ -114,7 +114,8 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             are read from those after it.
         address: A name or an IP address by which load hosts reach the machine of pgdyno's own server; absent: the address that ssh
             shows.
-        dsn: Connection string of a given server, without a password; empty for what plain psql would reach.
+        dsn: Connection string of a given server, without a password; empty for what plain psql would reach. Relative paths of its
+            files, and of those of replicas and poolers, start at the study file's folder.
         settings: postgresql.conf settings on top of the server's defaults; of a given server, what each session of the
             load asks for.
         standbys: Number of standbys on this machine that stream from the server, each a copy of its data, named `standby1` and so

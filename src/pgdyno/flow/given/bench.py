@@ -42,7 +42,7 @@ from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts, match_known
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord, choose_format
-from pgdyno.run.given.conninfo import has_password, hide_secrets, split_hosts
+from pgdyno.run.given.conninfo import has_password, hide_secrets, name_whole_paths, split_hosts
 from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.hosts import make_named_hosts
 from pgdyno.spec.init_file import hash_init_file
@@ -149,6 +149,23 @@ def _with_defaults(study: Study) -> Study:
     return msgspec.structs.replace(study, data=data, workload=workloads)
 
 
+def _with_whole_paths(study: Study, folder: Path) -> Study:
+    """Return a study whose connection strings are good in any folder."""
+    server, poolers = study.server, study.poolers
+    server = msgspec.structs.replace(
+        server,
+        dsn=name_whole_paths(server.dsn or "", folder),
+        replicas=tuple(name_whole_paths(dsn, folder) for dsn in server.replicas),
+    )
+    poolers = {
+        name: pooler
+        if pooler.dsn is None
+        else msgspec.structs.replace(pooler, dsn=name_whole_paths(pooler.dsn, folder))
+        for name, pooler in poolers.items()
+    }
+    return msgspec.structs.replace(study, server=server, poolers=poolers)
+
+
 def _with_each_replica(study: Study) -> Study:
     """Return a study that names each replica by itself, so that its number is known."""
     each = tuple(one for dsn in study.server.replicas for one in split_hosts(dsn))
@@ -162,7 +179,8 @@ def _with_each_replica(study: Study) -> Study:
 def bench_given(
     asked: Study,
     *,
-    dsn: str,
+    dsn: str | None = None,
+    folder: Path = Path(),
     allowed: Allowed,
     name: str = "bench",
     sweeps_clients: bool = False,
@@ -173,7 +191,8 @@ def bench_given(
 
     Args:
         asked: What to run; its connection string has no secret.
-        dsn: The connection string as the user gave it.
+        dsn: The connection string as the user gave it; None: that of the study.
+        folder: Where relative paths in the study's connection strings start.
         allowed: Whether to load a server that others use, and which database may be written to.
         name: Of the record.
         sweeps_clients: Whether a sweep over clients follows that the study does not name.
@@ -190,8 +209,8 @@ def bench_given(
         # What is wrong with it shows before the server is asked anything.
         hash_init_file(Path(asked.data.init))
     ui = LoggedUi(ui)
-    asked = _with_defaults(_with_each_replica(asked))
-    with ready_server(dsn, study=asked, allowed=allowed, ui=ui) as ready:
+    asked = _with_defaults(_with_each_replica(_with_whole_paths(asked, folder)))
+    with ready_server(asked.server.dsn or "" if dsn is None else dsn, study=asked, allowed=allowed, ui=ui) as ready:
         planned = plan_given(with_given_sweep(asked, ready) if sweeps_clients else asked, ready)
         _ask(planned.study, planned.plan.experiment, ready, ui)
         store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)

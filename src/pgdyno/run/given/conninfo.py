@@ -50,7 +50,7 @@ _PORT = "5432"
 # Source: PostgreSQL 18 src/interfaces/libpq/fe-connect.c, PQconninfoOptions.
 SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 # "system" is libpq's word for the certificates that the machine trusts.
-_PATHS = {"passfile", "servicefile", "sslcert", "sslcrl", "sslcrldir", "sslkey", "sslrootcert"}
+_PATHS = {"passfile", "servicefile", "sslcert", "sslcrl", "sslcrldir", "sslkey", "sslkeylogfile", "sslrootcert"}
 _NO_PATHS = {"", "system"}
 
 
@@ -96,12 +96,37 @@ def hide_secrets(dsn: str) -> str:
     return shown
 
 
-def with_whole_paths(keywords: Mapping[str, str]) -> dict[str, str]:
-    """Return the keywords of a connection with the paths of files from the root: what uses them may work in another folder."""
+def with_whole_paths(keywords: Mapping[str, str], folder: Path = Path()) -> dict[str, str]:
+    """Return the keywords of a connection with the paths of files from the root: what uses them may work in another folder.
+
+    Args:
+        keywords: Keywords and values.
+        folder: Where relative paths start.
+    """
     return {
-        name: str(Path(value).absolute()) if name in _PATHS and value not in _NO_PATHS else value
+        name: str((folder / value).absolute()) if name in _PATHS and not _is_no_path(name, value) else value
         for name, value in keywords.items()
     }
+
+
+def name_whole_paths(dsn: str, folder: Path) -> str:
+    """Return a connection string that is good in any folder, and as it is if it names no file from a folder.
+
+    Args:
+        dsn: The string.
+        folder: Where relative paths start.
+
+    Raises:
+        SpecError: It is no connection string.
+    """
+    keywords = _read(dsn)
+    whole = with_whole_paths(keywords, folder)
+    return dsn if whole == keywords else make_conninfo("", **whole)
+
+
+def _is_no_path(name: str, value: str) -> bool:
+    # A key may be one of an engine, ENGINE:KEY. Source: PostgreSQL 18 src/interfaces/libpq/fe-secure-openssl.c.
+    return value in _NO_PATHS or (name == "sslkey" and ":" in value)
 
 
 def split_hosts(dsn: str) -> tuple[str, ...]:
