@@ -78,6 +78,7 @@ WRONG = [
         "give it once",
     ),
     ("bench --scael 3", "there is no option --scael", "did you mean `--scale`?"),
+    ("run mine.toml --dsn service=bench", "there is no option --dsn", "a study names its server itself"),
     ("bench --zzz", "there is no option --zzz", "`pgdyno bench --help`"),
     ("--quiet bench", "there is no option --quiet", "`pgdyno bench --help`"),
     ("bnch", "no such command 'bnch'", "did you mean `pgdyno bench`? `pgdyno --help`"),

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
+
+from pgdyno.errors import SpecError
 from pgdyno.flow.given.bench import _with_whole_paths
 from pgdyno.flow.hosts import find_dsns
 from pgdyno.run.given.conninfo import name_whole_paths
 from pgdyno.spec.read import read_study
 from tests.rows import check_rows
 
+NO_STRINGS = (
+    ("hots=db1", "did you mean host?"),
+    ("postgresql://db1/x?sslmod=require", "did you mean sslmode?"),
+    ("postgresq://db1/x", "for example"),
+    ("password=half other=half", "for example"),
+    ("host='db1", "for example"),
+)
 STUDY = """
 [server]
 kind = "given"
@@ -46,6 +57,18 @@ def test_relative_ones_start_at_a_folder() -> None:
         "host=ca.crt dbname=sslcert",
     )
     check_rows((*whole, *((one, one) for one in unchanged)), name)
+
+
+def test_a_keyword_that_libpq_does_not_know_is_not_repeated() -> None:
+    def refuse(row: tuple[str, str]) -> None:
+        with pytest.raises(SpecError, match="what names it is no connection string") as refused:
+            name_whole_paths(row[0], Path(), of="what names it")
+        assert row[1] in refused.value.hint
+        assert not {"hots", "sslmod", "half", "other"} & set(
+            re.findall(r"\w+", f"{refused.value.detail} {refused.value.hint}")
+        )
+
+    check_rows(NO_STRINGS, refuse)
 
 
 def test_all_strings_of_a_study_start_at_its_folder(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collectio
     hint = f"{helped} lists the options" if command else f"{helped} lists the commands"
     if fact.endswith(_IS_MISSING):
         hint = f"{helped} has examples"
+    if (command, getattr(error, "option_name", None)) == ("run", "--dsn"):
+        hint = 'a study names its server itself: in [server], kind = "given" and dsn'
     return SpecError(fact, hint=f"{did_you_mean(similar)} {hint}" if similar else hint)
 
 

@@ -157,7 +157,7 @@ def find_dsns(named: str) -> tuple[str, ...]:
     """Return the connection strings of the server of a study and of its replicas, to which its load hosts must find their way."""
     path = Path(named)
     dsns = read_server_dsns(path) if path.is_file() else ()
-    return tuple(name_whole_paths(dsn, path.parent) for dsn in dsns)
+    return tuple(name_whole_paths(dsn, path.parent, of=f"what {path} names") for dsn in dsns)
 
 
 def view_hosts(hosts: Mapping[str, HostEntry], *, dsns: Sequence[str] = (), ui: Ui) -> HostsView:

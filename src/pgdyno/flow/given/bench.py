@@ -221,14 +221,17 @@ def bench_given(
 
 def _refuse_passwords(asked: Study) -> None:
     strings = [
-        ("--dsn", asked.server.dsn),
+        ("dsn of [server]", asked.server.dsn),
         *(("what names replicas", dsn) for dsn in asked.server.replicas),
-        *((f"that of the pooler {name}", pooler.dsn) for name, pooler in asked.poolers.items()),
+        *((f"what names the pooler {name}", pooler.dsn) for name, pooler in asked.poolers.items()),
     ]
-    if any(has_password(dsn, of=of) for of, dsn in strings if dsn is not None):
-        raise SpecError(
-            "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
-        )
+    for of, dsn in strings:
+        if dsn is not None and has_password(dsn, of=of):
+            raise SpecError(
+                "a study and its record hold no password",
+                detail=f"{of} has one",
+                hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD",
+            )
 
 
 def begin_given_record(

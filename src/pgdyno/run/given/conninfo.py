@@ -6,6 +6,7 @@ kept of it afterwards comes from the open connection: host, port, database and r
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -18,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 
-from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.errors import SpecError, StepFailedError, did_you_mean
 from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.given.password_command import PasswordCommand
 from pgdyno.run.postgres import timeouts
@@ -30,7 +31,7 @@ from pgdyno.run.postgres.sql import Connection
 _HINTS = (
     (r"could not translate host name|failed to resolve host", "is the name right, and does it resolve on this machine?"),
     (r"Connection refused", "is the server running, and does it listen on this address and port (`listen_addresses`)?"),
-    (r"No such file or directory", "no server listens on that socket: name its folder with host=/folder, or a host with host=NAME"),
+    (r"No such file or directory", "no server listens on that socket: are its folder (host=/folder) and its port right? Or name a host with host=NAME"),
     (r"timeout expired|timed out", "it hangs, or a firewall or a security group drops the connection"),
     (r"no password supplied", "put the password into ~/.pgpass, PGPASSFILE or PGPASSWORD"),
     (r"password authentication failed", "is the role right, and the password in ~/.pgpass, PGPASSFILE or PGPASSWORD?"),
@@ -41,10 +42,12 @@ _HINTS = (
     (r"too many clients|remaining connection slots|too many connections", "wait until others disconnect"),
     (r"session is (not )?read-only|hot standby mode", "no server of the string is what target_session_attrs asks for"),
     (r"starting up|shutting down|recovery mode", "try again when the server is up"),
-    (r"definition of service", "is the name in ~/.pg_service.conf or in the file that PGSERVICEFILE names?"),
+    (r"definition of service|service file", "is the name in ~/.pg_service.conf or in the file that PGSERVICEFILE names?"),
+    (r"invalid \w+ value", "PostgreSQL's documentation of libpq has the values of this keyword"),
     (r"certificate|SSL", "see sslmode, sslrootcert and sslcert of libpq"),
 )  # fmt: skip
 
+_UNKNOWN = re.compile(r'invalid (?:connection option|URI query parameter:) "(\w+)"')
 _PORTS = re.compile(r"[0-9,]*")
 _PORT = "5432"
 # Source: PostgreSQL 18 src/interfaces/libpq/fe-connect.c, PQconninfoOptions.
@@ -109,17 +112,18 @@ def with_whole_paths(keywords: Mapping[str, str], folder: Path = Path()) -> dict
     }
 
 
-def name_whole_paths(dsn: str, folder: Path) -> str:
+def name_whole_paths(dsn: str, folder: Path, *, of: str = "--dsn") -> str:
     """Return a connection string that is good in any folder, and as it is if it names no file from a folder.
 
     Args:
         dsn: The string.
         folder: Where relative paths start.
+        of: Where the user wrote it.
 
     Raises:
         SpecError: It is no connection string.
     """
-    keywords = _read(dsn)
+    keywords = _read(dsn, of=of)
     whole = with_whole_paths(keywords, folder)
     return dsn if whole == keywords else make_conninfo("", **whole)
 
@@ -214,17 +218,28 @@ def find_parameter(connection: Connection, name: str) -> str:
 
 
 def _read(dsn: str, *, of: str = "--dsn") -> dict[str, Any]:
+    near: list[str] = []
     try:
         keywords = conninfo_to_dict(dsn)
-    except (psycopg.Error, UnicodeError):
-        keywords = None
+    except (psycopg.Error, UnicodeError) as error:
+        keywords, near = None, _find_near(str(error))
     if keywords is None or not _is_plausible(keywords):
         raise SpecError(
             f"{of} is no connection string",
-            hint="for example postgresql://bench@db1:5432/postgres, 'host=db1 user=bench', or service=NAME;"
+            detail="libpq does not know one of its keywords" if near else "",
+            hint=did_you_mean(near)
+            if near
+            else "for example postgresql://bench@db1:5432/postgres, 'host=db1 user=bench', or service=NAME;"
             " in a URI, %-encode special characters of a password",
         )
     return keywords
+
+
+def _find_near(said: str) -> list[str]:
+    """Return the keyword that is most like one that libpq does not know, which may be a part of a password and is not repeated."""
+    unknown = _UNKNOWN.search(said)
+    known = [one.keyword.decode() for one in psycopg.pq.Conninfo.get_defaults()]
+    return difflib.get_close_matches(unknown[1], known, n=1) if unknown else []
 
 
 def _is_plausible(keywords: dict[str, Any]) -> bool:
