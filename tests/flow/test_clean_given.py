@@ -15,6 +15,7 @@ from pgdyno.run.given.lock import StudyLock, is_study_at_work
 from pgdyno.run.given.own_databases import OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from tests.replicas import streaming
 from tests.tools.pgcluster import PORT, Cluster, running_given
 from tests.waiting import wait_until
 
@@ -80,3 +81,11 @@ def test_a_database_that_is_used_by_then_and_one_that_was_not_asked_for_are_left
     assert wait_until(lambda: not is_study_at_work(address))
     assert {one.name for one in list_databases(address)[0]} == {loaded.name, made[0].name}
     drop_database(address, made[0])
+
+
+def test_a_standby_is_refused_before_the_question(cluster: Cluster, address: Address, loaded: OwnDatabase) -> None:
+    with streaming(cluster) as (standby,):
+        there = Address(host=str(standby.root), port=PORT, user="bench", dbname="postgres")
+        with pytest.raises(HostError, match="is a standby"):
+            clean_given(dsn(there), ui=Asked(lambda: pytest.fail("it was asked")))
+    assert [one.name for one in list_databases(address)[0]] == [loaded.name]

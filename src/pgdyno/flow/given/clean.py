@@ -8,7 +8,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.record.machine.given_server import write_address
 from pgdyno.report.forms.plain import render_line
 from pgdyno.run.given.access import open_access
@@ -16,6 +16,7 @@ from pgdyno.run.given.database import drop_database
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.own_databases import ForeignDatabase, OwnDatabase, list_databases
 from pgdyno.run.given.probe import has_pooled_transactions
+from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.units import count_things, format_bytes
 
@@ -53,7 +54,7 @@ def clean_given(dsn: str, *, ui: Ui) -> CleanedServer:
 
     Raises:
         SpecError: It is no connection string, or the user said no.
-        HostError: A study is at work there.
+        HostError: A study is at work there, or it is a standby.
         StepFailedError: There is no connection, or the server refuses.
     """
     with open_access(dsn) as address:
@@ -63,6 +64,7 @@ def clean_given(dsn: str, *, ui: Ui) -> CleanedServer:
         asked = {one.name: f"{one.name}: {format_bytes(one.size_bytes)}" for one in own if not one.sessions}
         dropped: tuple[OwnDatabase, ...] = ()
         if asked:
+            _refuse_standby(address, server)
             listed = list(asked.values())
             if not ui.confirm(f"drop {', '.join(listed)} from {server}?", default=False):
                 raise SpecError("nothing was dropped", detail="\n".join(listed), hint="--yes drops these databases")
@@ -74,6 +76,16 @@ def clean_given(dsn: str, *, ui: Ui) -> CleanedServer:
                     drop_database(address, one)
         in_use = tuple(one for one in own if one.sessions)
         return CleanedServer(server=server, dropped=dropped, in_use=in_use, foreign=foreign)
+
+
+def _refuse_standby(address: Address, server: str) -> None:
+    with sql.connect(address) as connection:
+        is_standby = sql.is_in_recovery(connection)
+    if is_standby:
+        raise HostError(
+            f"{server} is a standby: its databases go when its primary drops them",
+            hint="name the primary: of several hosts in the string, target_session_attrs=read-write takes it",
+        )
 
 
 def _keeping_studies_away(dsn: str, address: Address) -> AbstractContextManager[object]:
