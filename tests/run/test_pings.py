@@ -13,7 +13,7 @@ import pytest
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES, count_in_script
 from pgdyno.record.pgbench.output import parse_summary
 from pgdyno.record.samples.pings import PINGS_FILE, read_pings
-from pgdyno.record.samples.pooler import POOLER
+from pgdyno.record.samples.pooler import POOLER, read_pooler
 from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.pooler_console import CONSOLE
@@ -84,7 +84,10 @@ def test_a_ping_goes_through_the_pooler_that_the_load_goes_through(cluster: Clus
             directory=tmp_path, address=nowhere, left_out=frozenset({SERVER}), is_elsewhere=True, console=console
         ) as samplers:
             wait_for_lines(tmp_path, 3)
-    assert "ping" not in {gap.source for gap in list_gaps(samplers)}
+    (gap,) = list_gaps(samplers)
+    # The console is for those whom the pooler lets in.
+    assert (gap.source, "if its stats_users name it" in gap.reason) == (POOLER, True)
+    assert read_pooler(tmp_path).samples == ()
 
 
 def test_a_ping_and_the_sampler_of_a_pooler_that_were_halted_are_gaps(cluster: Cluster, tmp_path: Path) -> None:

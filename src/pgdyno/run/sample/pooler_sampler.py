@@ -33,9 +33,7 @@ def main() -> int:
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        console = open_console(Address.read(arguments.conninfo))
-        version = next((str(value) for row in console.show("VERSION") for value in row.values()), "")
-        write_line({"format": FORMAT_VERSION, "kind": "pooler", "version": version})
+        console = _open(Address.read(arguments.conninfo))
         reason = _watch(console, database=arguments.watched_database, interval_s=arguments.interval)
     except PgdynoError as exc:
         reason = f"failed: {exc.reason}"
@@ -44,6 +42,17 @@ def main() -> int:
     except OSError:
         return 1
     return 1 if reason.startswith("failed") else 0
+
+
+def _open(address: Address) -> Console:
+    version = ""
+    try:
+        console = open_console(address)
+        version = next((str(value) for row in console.show("VERSION") for value in row.values()), "")
+        return console
+    finally:
+        # A file without a header counts as damaged, and the reason that ends it would not be read.
+        write_line({"format": FORMAT_VERSION, "kind": "pooler", "version": version})
 
 
 def _watch(console: Console, *, database: str, interval_s: float) -> str:
