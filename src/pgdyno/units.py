@@ -58,6 +58,11 @@ def count_things(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def with_capital(words: str) -> str:
+    """Begin words with a capital, as a sentence does; the others stay as they are."""
+    return words[:1].upper() + words[1:]
+
+
 def format_share(ratio: float | None) -> str:
     """Format a share in whole percent; `?` if it is not known."""
     return "?" if ratio is None else f"{ratio * 100:.0f} %"

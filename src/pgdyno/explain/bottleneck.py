@@ -26,6 +26,7 @@ from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
+from pgdyno.units import with_capital
 
 LIMITS = "limits"
 """The rule of findings on what limits a load: one for each load, which a first page shows before all others."""
@@ -184,7 +185,7 @@ def _claim(found: Bottleneck, place: str) -> str:
         return "What limits this load is not known."
     probably = " probably" if found.certainty is Certainty.LIKELY else ""
     limits = "limit" if found.resource in _PLURAL and not found.part else "limits"
-    return f"{noun[:1].upper()}{noun[1:]}{place}{probably} {limits} this load."
+    return f"{with_capital(noun)}{place}{probably} {limits} this load."
 
 
 def _name_statement(workload: WorkloadAnalysis, found: Bottleneck) -> Iterator[str]:

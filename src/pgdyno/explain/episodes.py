@@ -20,6 +20,7 @@ from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.commands import MeasuredLoad, find_variant, write_comparison, write_disk
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.record.types import StudyRecord
+from pgdyno.units import with_capital
 
 RULE = "over-time"
 """Name of the rule."""
@@ -311,10 +312,10 @@ def _list_rivals(causes: EpisodeCauses | None, named: tuple[Suspect, ...]) -> tu
     if causes is None:
         return ()
     as_well = (
-        Rival(cause=one.cause.value, against=f"Nothing: it fits, too. {_sentence(one.text)}") for one in named[1:]
+        Rival(cause=one.cause.value, against=f"Nothing: it fits, too. {with_capital(one.text)}") for one in named[1:]
     )
     others = [one for one in causes.suspects if not one.fits][:_MAX_RIVALS]
-    return (*as_well, *(Rival(cause=one.cause.value, against=_sentence(one.text)) for one in others))
+    return (*as_well, *(Rival(cause=one.cause.value, against=with_capital(one.text)) for one in others))
 
 
 def _advise(one: Episode, named: tuple[Suspect, ...]) -> str:
@@ -374,7 +375,3 @@ def _minutes(length_s: float) -> str:
     if length_s <= 2 * _PAST_MIN_S:
         return f"{math.ceil(length_s / _ROUND_S) * _ROUND_S} s"
     return f"{math.ceil(length_s / 60)} minutes"
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]

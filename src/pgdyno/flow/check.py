@@ -39,7 +39,7 @@ from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.run.preflight import PreflightSubject, read_preflight
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study
-from pgdyno.units import format_bytes, format_cpus
+from pgdyno.units import format_bytes, format_cpus, with_capital
 
 _BRANCH_WRITER = "tpcb-like"
 
@@ -251,7 +251,7 @@ def _refused(error: HostError) -> Finding:
         claim=f"What is to be measured cannot run here: {error.fact}.",
         evidence=error.detail,
         why="It would end before its first trial.",
-        advice=f"{error.hint[:1].upper()}{error.hint[1:]}." if error.hint else "",
+        advice=f"{with_capital(error.hint)}." if error.hint else "",
     )
 
 

@@ -17,7 +17,7 @@ from pgdyno.explain.disk import location
 from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import FULL_CPU_RATIO, DiskJob, Pattern
-from pgdyno.units import format_bytes, format_share
+from pgdyno.units import format_bytes, format_share, with_capital
 
 # Bytes moved by others over those of the run itself; a file system's own bookkeeping stays below it.
 _OTHERS_RATIO = 0.10
@@ -203,7 +203,7 @@ def _efficiency(rule_input: DiskRuleInput) -> Iterator[Finding]:
             yield Finding(
                 rule=rule,
                 severity=Severity.WARNING,
-                claim=f"{titles[:1].upper()}{titles[1:]} {claim}",
+                claim=f"{with_capital(titles)} {claim}",
                 evidence=f"{'; '.join(map(_format_efficiency, found))}{f': {found[0].ceiling.how}' if len(found) == 1 else ''}",
                 why=why,
                 advice=advice.format(lasting=lasting),

@@ -22,7 +22,7 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind, read_number
-from pgdyno.units import count_things, format_bytes
+from pgdyno.units import count_things, format_bytes, with_capital
 
 _MAX_NAMED = 3
 # What pg_settings gives shared_buffers in; another block size takes a build of one's own.
@@ -180,7 +180,7 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
                 rule=DURABILITY if one.kind is Loss.DURABILITY else "",
                 severity=Severity.CRITICAL,
                 claim=f"Every variant {one.gist}: {one.assignment}.",
-                evidence=f"{one.consequence[:1].upper()}{one.consequence[1:]}",
+                evidence=with_capital(one.consequence),
                 advice="Never compare these figures with those of a durable server.",
             )
         else:

@@ -27,7 +27,7 @@ from pgdyno.facts.durability import Loss, durability_given_up
 from pgdyno.record.machine.given_server import IDLE_TPS
 from pgdyno.record.trial_data import FILES
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
-from pgdyno.units import round_to_three
+from pgdyno.units import round_to_three, with_capital
 
 _BETWEEN_RATIO = 0.05
 # The sampler looks ten times a second, and the pinger asks about as often, in the database that the user's string names.
@@ -355,7 +355,7 @@ def _count_above(above: int, seen: int, trials: int) -> str:
 def _sentence(words: str) -> str:
     # A program keeps its name, and so does a file.
     first = words.partition(" ")[0]
-    return words if first.startswith("pgbench") or "/" in first else words[:1].upper() + words[1:]
+    return words if first.startswith("pgbench") or "/" in first else with_capital(words)
 
 
 def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAnalysis]]:

@@ -11,7 +11,7 @@ from pgdyno.facts.durability import find_given_up, names_wal_file
 from pgdyno.facts.gucs import as_shown, find_guc, same_value
 from pgdyno.facts.memory_fit import BEYOND_RATIO, MemoryFit, classify_fit
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
-from pgdyno.units import format_bytes
+from pgdyno.units import format_bytes, with_capital
 
 # Default port of clients. Source: PostgreSQL 18 manual, section 32.15, PGPORT.
 _PORT = 5432
@@ -31,11 +31,10 @@ def _durability(rule_input: RuleInput) -> Iterator[Finding]:
     if server is None:
         return
     for one in find_given_up(server.settings, server.major):
-        label = one.label[:1].upper() + one.label[1:]
         yield Finding(
             rule="durability" if one.is_durability else "given-up",
             severity=Severity.CRITICAL if one.is_durability else Severity.NOTE,
-            claim=f"{label}.",
+            claim=f"{with_capital(one.label)}.",
             evidence=f"{one.assignment} ({_describe_origin(server)})",
             why="Figures measured this way are not comparable with those of a durable server."
             if one.is_durability

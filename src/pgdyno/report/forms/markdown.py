@@ -25,6 +25,7 @@ from pgdyno.report.document import (
     Tone,
 )
 from pgdyno.report.table import Cell, Table
+from pgdyno.units import with_capital
 
 # Whatever could begin markup within a line, and no more, so that the text stays legible where it is not rendered. Our
 # words and those of others never stand at a line's start, so markup that only means something there needs no care.
@@ -104,7 +105,7 @@ def _print_section(section: Section, *, depth: int) -> Iterator[str]:
     if section.title:
         tag = f" ({section.tag})" if section.tag else ""
         yield f"{'#' * min(depth, _LOWEST_HEADING)} {escape(f'{section.title}{tag}')}"
-        yield from [f"{mark(f'{section.sub[:1].upper()}{section.sub[1:]}')}."] if section.sub else []
+        yield from [f"{mark(with_capital(section.sub))}."] if section.sub else []
     yield from inner
 
 

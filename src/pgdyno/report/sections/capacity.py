@@ -31,6 +31,7 @@ from pgdyno.report.lists import join_names
 from pgdyno.report.sections.disk.card import format_rate
 from pgdyno.report.sections.price.words import format_money
 from pgdyno.report.table import Cell, Table, absent, columns, text
+from pgdyno.units import with_capital
 
 PROJECTION_REMARK = (
     "Projections are calculated, not measured. Each range begins at the measured TPS, since more of one resource may"
@@ -197,7 +198,7 @@ def _describe_ceiling(capacity: Capacity, place: str) -> str:
         )
     else:
         first = (
-            f"{place[:1].upper()}{place[1:]} can carry {_say(ceiling)} of {capacity.workload} at most, calculated from a transaction's"
+            f"{with_capital(place)} can carry {_say(ceiling)} of {capacity.workload} at most, calculated from a transaction's"
             " use of resources"
         )
     if binding is None:

@@ -29,6 +29,7 @@ from pgdyno.report.verdict_words import (
     name_verdict,
     state_verdict,
 )
+from pgdyno.units import with_capital
 
 _SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
 _BRIEF_METRICS = ("tps", "latency_p99_ms")
@@ -268,7 +269,7 @@ def _gain_cell(gain: Gain) -> Cell:
 
 def _explain(one: TunedSetting) -> str:
     trades = f" Trade-off: {one.trades}." if one.trades else ""
-    return f"{one.reason[:1].upper()}{one.reason[1:].rstrip('.')}.{trades}"
+    return f"{with_capital(one.reason.rstrip('.'))}.{trades}"
 
 
 def _describe_left_out(tuned: Tuned) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pgdyno.tune.room import wal_room_bytes
 from pgdyno.tune.rules.wal_pace import rate_of
 from pgdyno.tune.slots import describe_lost_slots
 from pgdyno.tune.types import Estimated, Known, Layer, Origin
-from pgdyno.units import count_things, format_bytes_per_s
+from pgdyno.units import count_things, format_bytes_per_s, with_capital
 
 _SENDING = "PostgreSQL 18 manual, section 19.6.1 “Sending Servers”"
 _STANDBY = "PostgreSQL 18 manual, section 19.6.3 “Standby Servers”"
@@ -152,7 +152,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
         trades="a standby that falls further behind has lost its slot and is made anew",
     )
     if (said := describe_lost_slots(draft.subject.slots, draft.text(SLOT_WAL_SETTING))) is not None:
-        draft.notes.insert(0, f"{said[0]}. {said[1][:1].upper()}{said[1][1:]}.")
+        draft.notes.insert(0, f"{said[0]}. {with_capital(said[1])}.")
     lasts_s = _find_absence_s(draft, rate)
     if lasts_s is not None and lasts_s < _SHORT_S:
         draft.notes.append(

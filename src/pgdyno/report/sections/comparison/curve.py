@@ -13,6 +13,7 @@ from pgdyno.plan.experiment import Experiment, list_crossed_levels
 from pgdyno.report.format import count_things, format_clients, format_estimate, format_more_time
 from pgdyno.report.lists import join_names
 from pgdyno.report.verdict_words import name_status
+from pgdyno.units import with_capital
 
 _UNKNOWN = "how much longer that takes is not known yet"
 _TOO_NEAR = ", too near to a limit between two statuses"
@@ -103,9 +104,8 @@ def describe_sweep_outlook(sweep: ClientSweep, needed: Mapping[int, int | None],
         parts.append(f"{_name_loads(late)} would take about {_longest(late, seconds)}")
     if near := _name_loads([point for point in opens if point.clients not in seconds]):
         parts.append(f"no affordable number of rounds would decide the status of {near}{_TOO_NEAR}")
-    said = "; ".join(parts)
     return SweepOutlook(
-        words=f"{said[:1].upper()}{said[1:]}.",
+        words=f"{with_capital('; '.join(parts))}.",
         loads={
             clients: f"about {format_more_time(seconds[clients])} of this sweep would decide it"
             if clients in seconds

@@ -20,6 +20,7 @@ from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.report.verdict_words import HUES, MARKS, METRIC_WORDS, effect_of, name_verdict
+from pgdyno.units import with_capital
 
 _REFERENCE = "reference"
 _NOT_MEASURED = "not measured"
@@ -61,7 +62,7 @@ def verdict_table(answers: WorkloadAnswers) -> Table:
         caption=f"Variants against {answers.reference.title}",
         columns=(*columns(*titles, numbers_from=1), Column(title="Verdict"), Column(title="Pairs", is_number=True)),
         rows=tuple(rows),
-        remark=f"{_SPEED_REMARK.format(first=first_words[:1].upper() + first_words[1:])} {describe_brackets(comparison.questions)}",
+        remark=f"{_SPEED_REMARK.format(first=with_capital(first_words))} {describe_brackets(comparison.questions)}",
     )
 
 

@@ -21,7 +21,7 @@ from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.spec.host import PATH_FIGURES, DiskSpec
-from pgdyno.units import PAGE_BYTES
+from pgdyno.units import PAGE_BYTES, with_capital
 
 _MEGABYTE, _MEBIBYTE = 10**6, 2**20
 _TITLES = {
@@ -267,7 +267,7 @@ def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
     burst = _join(limits.burst_iops, limits.burst_bytes_per_s)
     more = f", and {burst} for a while" if burst and burst != lasting else ""
     copies = "".join(f" {words}" for words in dict.fromkeys(map(_say_copies, held)) if words)
-    name = limits.name[:1].upper() + limits.name[1:] if limits.name.startswith("the ") else limits.name
+    name = with_capital(limits.name) if limits.name.startswith("the ") else limits.name
     return f"{name} sustains {lasting} to all of its network volumes together{more}.{copies}"
 
 

@@ -21,6 +21,7 @@ from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_percent
 from pgdyno.report.input import ReportInput
 from pgdyno.report.lists import join_names
+from pgdyno.units import with_capital
 
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _MOST_NAMED = 4
@@ -65,7 +66,7 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno", record: str = 
         )
         how, reasons = with_program(how, program), dict.fromkeys(cost.absent.values())
         if len(reasons) > 1 and price.topology is None:
-            return f"{' '.join(_list_absent(cost.absent))} {how[:1].upper()}{how[1:]}."
+            return f"{' '.join(_list_absent(cost.absent))} {with_capital(how)}."
         return f"The cost is not known ({'; '.join(reasons)}): {how}."
     first, *others = cost.costs
     months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
@@ -150,8 +151,7 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
         yield f"Not counted: {join_names(list(cost.left_out))}."
     yield from _list_absent(cost.absent)
     if cost.look_up:
-        how = _HOW_TO_LOOK_UP.format(pages=cost.look_up)
-        yield f"{how[:1].upper()}{how[1:]}."
+        yield f"{with_capital(_HOW_TO_LOOK_UP.format(pages=cost.look_up))}."
     spot = cost.find(Term.SPOT)
     if spot is not None:
         notice = ", with two minutes' notice" if _is_of_aws(spot) else ""
