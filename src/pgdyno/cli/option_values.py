@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, did_you_mean
 from pgdyno.units import parse_in_unit
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def choose(option: str, text: str, kind: type[_Choice]) -> _Choice:
     near = difflib.get_close_matches(text, words, n=1)
     raise SpecError(
         f"{option} {text}: not one of {', '.join(words)}",
-        hint=f"did you mean {near[0]}?" if near else "choose one of them",
+        hint=did_you_mean(near) if near else "choose one of them",
     )
 
 

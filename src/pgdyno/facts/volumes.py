@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, did_you_mean
 from pgdyno.facts.data_file import read_toml
 
 # Kernel names that virtual disks begin with, and words of the models that they report where they act as a SCSI or NVMe disk.
@@ -142,7 +142,7 @@ def find_volume(name: str) -> Volume:
         raise SpecError(
             f"no volume is known as {name}",
             detail=f"known are {', '.join(known)}",
-            hint=f"did you mean {nearest[0]}?" if nearest else "declare its figures, such as read_mb_s, instead",
+            hint=did_you_mean(nearest) if nearest else "declare its figures, such as read_mb_s, instead",
         ) from None
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, did_you_mean
 from pgdyno.spec.complaint import Complaint, find_line, read_complaint, suggest_toml
 from pgdyno.spec.hosts import make_hosts
 from pgdyno.spec.initdb import is_in_whole_mb
@@ -315,7 +315,7 @@ def _resolve_scripts(what: str, scripts: tuple[tuple[str, int], ...], folder: Pa
             raise SpecError(
                 f"{what}: there is no script {name}",
                 detail=f"looked for {script}; built-in are {', '.join(BUILTIN_SCRIPTS)}",
-                hint=f"did you mean {nearest[0]}?" if nearest else "a relative path starts at the folder named above",
+                hint=did_you_mean(nearest) if nearest else "a relative path starts at the folder named above",
             )
         resolved.append(f"{script}@{weight}")
     return tuple(resolved)

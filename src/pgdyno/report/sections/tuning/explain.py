@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, did_you_mean
 from pgdyno.facts.famous_lines import FamousLine, famous_names
 from pgdyno.report.document import Block, Document, Prose, Section
 from pgdyno.report.sections.tuning.view import COST_WORDS, TuningView, change_of, describe_subject, format_known
@@ -27,11 +27,11 @@ def find_derived(view: TuningView, names: Sequence[str]) -> tuple[Derived | Famo
     unknown = next((name for name in names if name.lower() not in known), None)
     if unknown is not None:
         spelt = {name.lower(): name for name, _ in named}
-        near = difflib.get_close_matches(unknown.lower(), known, n=3)
+        near = [spelt[name] for name in difflib.get_close_matches(unknown.lower(), known, n=3)]
         raise SpecError(
             f"nothing is derived for {unknown}",
             detail="settings that keep their built-in value are not listed",
-            hint=f"did you mean {' or '.join(spelt[name] for name in near)}?" if near else "omit the name to show all",
+            hint=did_you_mean(near) if near else "omit the name to show all",
         )
     return tuple(known[name.lower()] for name in names) if names else view.tuning.settings
 
