@@ -238,16 +238,18 @@ ACTIVE_SESSIONS = """
 SELECT CASE WHEN count(*) FILTER (WHERE query = '<insufficient privilege>') = 0
             THEN count(*) FILTER (WHERE backend_type = 'client backend' AND state = 'active') END AS count
 FROM pg_catalog.pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()"""
+# Databases that pgdyno made are not what the server is for.
+_NOT_OWN = "datname !~ '^pgdyno_[0-9a-f]{32}'"
 # Every role sees these sums. A study of pgdyno's own is told by its session's name.
-TRANSACTIONS = r"""
+TRANSACTIONS = f"""
 SELECT coalesce(sum(xact_commit + xact_rollback), 0)::int8 AS count FROM pg_catalog.pg_stat_database
-WHERE datname !~ '^pgdyno_[0-9a-f]{32}'"""
+WHERE {_NOT_OWN}"""  # noqa: S608 - made of constants
 # Every transaction holds the lock on its own number, which counts up in each session.
-VIRTUAL_TRANSACTIONS = r"""
+VIRTUAL_TRANSACTIONS = f"""
 SELECT split_part(l.virtualtransaction, '/', 1) AS session, split_part(l.virtualtransaction, '/', 2)::int8 AS number
 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_get_activity(NULL) a ON a.pid = l.pid
 JOIN pg_catalog.pg_database d ON d.oid = a.datid
-WHERE l.locktype = 'virtualxid' AND l.pid <> pg_catalog.pg_backend_pid() AND d.datname !~ '^pgdyno_[0-9a-f]{32}'"""
+WHERE l.locktype = 'virtualxid' AND l.pid <> pg_catalog.pg_backend_pid() AND d.{_NOT_OWN}"""  # noqa: S608 - made of constants
 SERVICE_MARKS = """
 SELECT ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_catalog.pg_settings WHERE name LIKE '%%.%%') AS prefixes,
        ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname = ANY(%s)) AS functions"""
@@ -291,10 +293,9 @@ SELECT name, setting, source NOT IN ('default', 'override', 'client', 'session',
        pending_restart AS is_waiting, coalesce(enumvals, '{}') AS words,
        context <> 'internal' AND pg_catalog.has_parameter_privilege(name, 'ALTER SYSTEM') AS may_alter
 FROM pg_catalog.pg_settings"""
-# Databases that pgdyno made are not what the server is for.
-DATA_BYTES = r"""
+DATA_BYTES = f"""
 SELECT coalesce(sum(pg_catalog.pg_database_size(oid)), 0)::int8 AS bytes FROM pg_catalog.pg_database
-WHERE NOT datistemplate AND pg_catalog.has_database_privilege(oid, 'CONNECT') AND datname !~ '^pgdyno_[0-9a-f]{32}'"""
+WHERE NOT datistemplate AND pg_catalog.has_database_privilege(oid, 'CONNECT') AND {_NOT_OWN}"""  # noqa: S608 - made of constants
 # The name of a session is shown to every role.
 NAMED_SESSIONS = "SELECT count(*)::int AS count FROM pg_catalog.pg_stat_get_activity(NULL) WHERE application_name = %s"
 # The server shows where a session comes from only to roles that may see it, such as its own: else, and of a socket, it is empty.
