@@ -187,7 +187,7 @@ def test_slices_find_transactions_of_machines_with_clocks_of_their_own(tmp_path:
         )
         for place in range(3)
     ]
-    reader = MergedSliceReader(tmp_path, "transactions", clock_offset_s=0.0)
+    reader = MergedSliceReader(tmp_path, clock_offset_s=0.0)
     for one, load in zip(slices, reader.take(slices, is_ended=True), strict=True):
         expected = {"reads": 0, "writes": 0}
         for name, batch in batches.items():

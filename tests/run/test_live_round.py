@@ -19,9 +19,9 @@ import pytest
 
 from pgdyno.conduct.live_rounds import find_culprit, is_of_all
 from pgdyno.errors import ShortPoolError
-from pgdyno.record.transactions.pack import read_packed
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR, read_packed
 from pgdyno.record.transactions.slices import SlicePhase
-from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData
+from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 from pgdyno.run import live_member
 from pgdyno.run.change import sysctl

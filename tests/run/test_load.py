@@ -18,8 +18,7 @@ import pytest
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.pgbench.output import Progress, parse_summary
-from pgdyno.record.transactions.pack import read_packed, read_summary
-from pgdyno.record.trial_data import TRANSACTIONS_DIR
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR, read_packed, read_summary
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user

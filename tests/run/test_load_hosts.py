@@ -23,10 +23,9 @@ from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.generators.merge import merge_transactions
 from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folders, read_part, read_part_clock
 from pgdyno.record.pgbench.output import Progress, parse_summary
-from pgdyno.record.transactions.pack import read_packed, read_summary
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR, read_packed, read_summary
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.transactions.tally import TransactionTally
-from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.link import far_load, far_program
 from pgdyno.run.link.boot import end_program

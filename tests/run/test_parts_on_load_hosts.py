@@ -17,8 +17,8 @@ import pytest
 from pgdyno.errors import StepFailedError
 from pgdyno.record.generators.parts import find_part_folders
 from pgdyno.record.pgbench.output import parse_progress
-from pgdyno.record.transactions.pack import read_packed
-from pgdyno.record.trial_data import STDERR_FILE, TRANSACTIONS_DIR
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR, read_packed
+from pgdyno.record.trial_data import STDERR_FILE
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load import host_run
 from pgdyno.run.load.argv import LoadRun

@@ -16,8 +16,8 @@ from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
 from pgdyno.analyse.trial.parts import measure_parts
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.pgbench.output import Progress
-from pgdyno.record.transactions.pack import read_packed
-from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR, read_packed
+from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.run.cluster import standby
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.freezer import Freezer

@@ -20,10 +20,10 @@ import pytest
 
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.plan import Machine, plan_study
-from pgdyno.record.transactions.pack import read_packed
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR, read_packed
 from pgdyno.record.transactions.parse import TransactionOutcome
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase, SliceReader, read_slice_loads, read_slices
-from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
+from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import wall_clock_offset_s

@@ -18,9 +18,9 @@ from pgdyno.conduct.live_rounds import is_of_all
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.generators.turns import find_turn_folders
 from pgdyno.record.pgbench.output import Progress, parse_summary
-from pgdyno.record.transactions.pack import read_packed
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR, read_packed
 from pgdyno.record.transactions.slices import Slice, SlicePhase
-from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData
+from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError

@@ -19,7 +19,6 @@ from pgdyno.plan.order import draw_orders
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.generators.slices import MergedSliceReader
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
-from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.record.tries import count_failures
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.switchback import SliceRound
@@ -100,7 +99,7 @@ class BlockSchedule:
     def review(self, folder: Path, slices: Sequence[Slice]) -> None:
         """Read the slices that have ended, and decide. Called by the main thread."""
         if self._reader is None:
-            self._reader = MergedSliceReader(folder, TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
+            self._reader = MergedSliceReader(folder, clock_offset_s=wall_clock_offset_s())
             self._failures = count_failures(folder)
         for one in self._reader.take(slices):
             self._loads.append(one.whole)

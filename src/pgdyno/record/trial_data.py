@@ -59,7 +59,7 @@ from pgdyno.record.samples.server_machine import (
     read_server_machine,
 )
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
-from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_span
+from pgdyno.record.transactions.pack import SUMMARY_FILE, TRANSACTIONS_DIR, find_parts, read_span
 from pgdyno.record.transactions.slices import (
     SLICES_FILE,
     Slice,
@@ -75,7 +75,6 @@ from pgdyno.record.types import RESET_COUNTERS, Gap, TrialRecord, TrialStatus
 
 STDOUT_FILE = "pgbench.stdout"
 STDERR_FILE = "pgbench.stderr"
-TRANSACTIONS_DIR = "transactions"
 WARM_UP_DIR = "warm-up"
 GENERATOR = "load generator's machine"
 """Source name of gaps in the samples of the machine that the load came from, where it is not the server's."""
@@ -339,9 +338,7 @@ def _read_failover(folder: Path, record: TrialRecord) -> FailoverData:
         steps=steps,
         probes=read_probes(folder),
         after=_read_summary(folder / AFTER_DIR),
-        after_transactions=read_transactions(
-            list_logs(folder / AFTER_DIR, TRANSACTIONS_DIR, clock_offset_s=steps.clock_offset_s)
-        ),
+        after_transactions=read_transactions(list_logs(folder / AFTER_DIR, clock_offset_s=steps.clock_offset_s)),
         log=read_serverlog(folder / f"{steps.standby}.log", clock_offset_s=record.clock_offset_s),
     )
 
@@ -364,7 +361,7 @@ class _Attempts:
 
 def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) -> list[MergedSlice]:
     if record.generators and find_part_folders(folder):
-        reader = MergedSliceReader(folder, TRANSACTIONS_DIR, clock_offset_s=record.clock_offset_s)
+        reader = MergedSliceReader(folder, clock_offset_s=record.clock_offset_s)
         return list(reader.take(slices, is_ended=True))
     read = read_turn_loads if find_turn_folders(folder) else read_slice_loads
     loads = read(folder / TRANSACTIONS_DIR, slices, clock_offset_s=record.clock_offset_s)
@@ -377,7 +374,7 @@ def _read_generator(folder: Path, part: LoadPart, record: TrialRecord, attempt: 
     is_first = next(one for one in record.generators if one.host == part.host) is part
 
     def list_own() -> list[LoadLog]:
-        return [find_log(place, part, TRANSACTIONS_DIR, clock_offset_s=record.clock_offset_s)]
+        return [find_log(place, part, clock_offset_s=record.clock_offset_s)]
 
     transactions = attempt(TRANSACTION_LOG, lambda: read_own_transactions(place / TRANSACTIONS_DIR))
     return GeneratorData(
@@ -396,7 +393,7 @@ def _read_load_machine(folder: Path, part: LoadPart) -> OsSamples:
 
 
 def _list_logs(folder: Path, record: TrialRecord) -> tuple[LoadLog, ...]:
-    return list_logs(folder, TRANSACTIONS_DIR, clock_offset_s=record.clock_offset_s)
+    return list_logs(folder, clock_offset_s=record.clock_offset_s)
 
 
 def _read_long_load(

@@ -14,8 +14,9 @@ from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress
 from pgdyno.record.samples.pings import PING
 from pgdyno.record.samples.pooler import POOLER
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR
 from pgdyno.record.transactions.parse import LogColumns
-from pgdyno.record.trial_data import TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
+from pgdyno.record.trial_data import TRANSACTION_LOG, WARM_UP_DIR
 from pgdyno.record.types import Gap
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.load.argv import LoadRun

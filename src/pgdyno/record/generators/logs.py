@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pgdyno.record.generators.merge import merge_transactions, shift_scripts
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folders, read_part, read_part_clock
-from pgdyno.record.transactions.pack import read_packed, read_summary
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR, read_packed, read_summary
 from pgdyno.record.transactions.parse import TransactionOutcome
 from pgdyno.record.transactions.summary import TransactionSummary
 
@@ -50,12 +50,11 @@ class ScheduleEnd(msgspec.Struct, frozen=True, kw_only=True):
         return self.free_epoch_s is None or self.free_epoch_s >= end_epoch_s
 
 
-def list_logs(folder: Path, transactions: str, *, clock_offset_s: float) -> tuple[LoadLog, ...]:
+def list_logs(folder: Path, *, clock_offset_s: float) -> tuple[LoadLog, ...]:
     """List the logs of a trial.
 
     Args:
         folder: The trial's.
-        transactions: Name of the folder of packed transactions.
         clock_offset_s: From the CLOCK_MONOTONIC of the machine that pgdyno ran on to the stamps that are wanted.
 
     Raises:
@@ -64,14 +63,14 @@ def list_logs(folder: Path, transactions: str, *, clock_offset_s: float) -> tupl
     """
     parts = [(place, read_part(place)) for place in find_part_folders(folder)]
     if not parts:
-        return (LoadLog(folder=folder / transactions, part=None, behind_s=0.0),)
-    return tuple(find_log(place, part, transactions, clock_offset_s=clock_offset_s) for place, part in parts)
+        return (LoadLog(folder=folder / TRANSACTIONS_DIR, part=None, behind_s=0.0),)
+    return tuple(find_log(place, part, clock_offset_s=clock_offset_s) for place, part in parts)
 
 
-def find_log(folder: Path, part: LoadPart, transactions: str, *, clock_offset_s: float) -> LoadLog:
+def find_log(folder: Path, part: LoadPart, *, clock_offset_s: float) -> LoadLog:
     """Find the log of one of several pgbenches. `folder` is its own; the rest is as for `list_logs`."""
     behind_s = clock_offset_s - find_clock_offset_s(part, read_part_clock(folder, part))
-    return LoadLog(folder=folder / transactions, part=part, behind_s=behind_s)
+    return LoadLog(folder=folder / TRANSACTIONS_DIR, part=part, behind_s=behind_s)
 
 
 def read_transactions(logs: Sequence[LoadLog]) -> TransactionSummary:

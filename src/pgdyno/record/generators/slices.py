@@ -26,7 +26,6 @@ class MergedSliceReader:
 
     Args:
         folder: The trial's.
-        transactions: Name of the folder of packed transactions.
         clock_offset_s: For the load of a single pgbench; see `SliceReader`.
 
     Raises:
@@ -34,13 +33,13 @@ class MergedSliceReader:
         ValueError: It is damaged.
     """
 
-    def __init__(self, folder: Path, transactions: str, *, clock_offset_s: float) -> None:
+    def __init__(self, folder: Path, *, clock_offset_s: float) -> None:
         self._readers = [
             (
                 "" if log.part is None else log.part.part,
                 SliceReader(log.folder, clock_offset_s=clock_offset_s - log.behind_s),
             )
-            for log in list_logs(folder, transactions, clock_offset_s=clock_offset_s)
+            for log in list_logs(folder, clock_offset_s=clock_offset_s)
         ]
         self._found: list[list[SliceLoad]] = [[] for _ in self._readers]
 

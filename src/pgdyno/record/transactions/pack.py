@@ -32,6 +32,7 @@ from pgdyno.record.transactions.summary import SUMMARY_VERSION, TransactionSumma
 PART_ROWS = 1 << 18
 """Rows of a part: 13 s at 20 000 TPS, and about 20 MB of memory until it is written."""
 
+TRANSACTIONS_DIR = "transactions"
 SUMMARY_FILE = "summary.json"
 _ZSTD_LEVEL = 1
 _BASE_KEY = "pgdyno_base_stamp_us"

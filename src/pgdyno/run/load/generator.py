@@ -12,7 +12,7 @@ import msgspec
 
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
-from pgdyno.record.trial_data import TRANSACTIONS_DIR
+from pgdyno.record.transactions.pack import TRANSACTIONS_DIR
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.log_stream import LogOutcome, LogRequest
 from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd, poll_until_done
