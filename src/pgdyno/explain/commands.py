@@ -74,9 +74,7 @@ def find_variant(record: StudyRecord, names: Collection[str]) -> Variant | None:
     return record.plan.experiment.find_variant(next(iter(names)))
 
 
-def write_command(
-    asked: MeasuredLoad, command: Command, *words: str, without: Collection[str] = (), program: str = "pgdyno"
-) -> str:
+def write_command(asked: MeasuredLoad, command: Command, *words: str, without: Collection[str] = ()) -> str:
     """Write a command about a load; empty where no options say all that the study says.
 
     Args:
@@ -84,7 +82,6 @@ def write_command(
         command: The command.
         words: What it asks, such as an axis.
         without: Names of options that these words take the place of.
-        program: How pgdyno is called.
     """
     variant = asked.variant
     load = asked.load if variant is None else apply_variant(asked.load, variant)
@@ -116,7 +113,7 @@ def write_command(
         *_host_options(study),
         *(word for name, _ in load.scripts for word in ("--workload", name)),
     ]
-    return shlex.join([program, *_go(machine), command.value, *words, *options])
+    return shlex.join(["pgdyno", *_go(machine), command.value, *words, *options])
 
 
 def find_machine(record: StudyRecord) -> str | None:

@@ -237,13 +237,14 @@ def oom_kills(samples: OsSamples) -> Sampled:
 
 def pressure(samples: OsSamples, resource: str) -> tuple[Sampled, Sampled]:
     """Return the shares of time in which some tasks, and all tasks, waited for `cpu`, `memory` or `io`."""
-    some, full = (
-        _os_per_second(
-            samples, f"pressure_{kind}_ratio", f"{resource} {kind}", f"psi.{resource}/{kind}_total_us", factor=1e-6
-        )
-        for kind in ("some", "full")
-    )
-    return some, full
+    return _pressure(samples, resource, "some"), _pressure(samples, resource, "full")
+
+
+def _pressure(samples: OsSamples, resource: str, kind: str) -> Sampled:
+    column = f"psi.{resource}/{kind}_total_us"
+    _, steps_s = _os_intervals(samples)
+    values = difference(samples.frame, column) * 1e-6 / steps_s
+    return _os_rate(samples, f"pressure_{kind}_ratio", f"{resource} {kind}", values, columns=(column,))
 
 
 def cgroup_throttled(samples: OsSamples) -> Sampled:
@@ -361,11 +362,6 @@ def _os_gauge(samples: OsSamples, metric: str, label: str, column: str, *, facto
         return absent_series(metric, label, reason)
     times_s, values = gauge(samples.frame, "t_s"), gauge(samples.frame, column) * factor
     return Sampled(metric=metric, label=label, monotonic_s=times_s, values=values)
-
-
-def _os_per_second(samples: OsSamples, metric: str, label: str, column: str, *, factor: float = 1) -> Sampled:
-    _, steps_s = _os_intervals(samples)
-    return _os_rate(samples, metric, label, difference(samples.frame, column) * factor / steps_s, columns=(column,))
 
 
 def _cpu_rate(samples: OsSamples, metric: str, label: str, values: Floats) -> Sampled:
