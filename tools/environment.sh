@@ -140,8 +140,8 @@ install_lock() {
   only=--prefer-binary
   if [ "$lock" = requirements.lock ]; then only=--only-binary=:all:; fi
   mkdir -p "$venv/tmp"
-  # In the background, because a shell acts on a signal only when its command in the foreground has ended. Were that pip
-  # and had it started a moment after the Ctrl-C, it would never have got the signal, and the shell would wait for it.
+  # In the background, because a shell acts on a signal only when its command in the foreground has ended: a pip there that
+  # starts a moment after the Ctrl-C does not get it, and would run to its end first.
   installing=yes
   (
     unset PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT

@@ -58,7 +58,7 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_durability(self) -> bool:
-        """True if committed transactions are or may be at risk."""
+        """True if committed transactions are or may be at risk; where they surely are, `kind` is Loss.DURABILITY."""
         return self.kind in {Loss.DURABILITY, Loss.DOUBT}
 
 

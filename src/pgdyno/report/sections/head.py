@@ -157,7 +157,7 @@ def count_trials_needed(estimate: Estimate) -> int | None:
         return None
 
     def half_width(n: int) -> float:
-        """Return that of Student's interval, in standard deviations."""
+        """Return half the width of Student's interval for a mean of n trials, in standard deviations of a trial."""
         return t_quantile(n - 1, (1 + estimate.confidence) / 2) / math.sqrt(n)
 
     sd = math.log(estimate.high / estimate.low) / 2 / half_width(estimate.n)
