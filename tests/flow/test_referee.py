@@ -16,8 +16,8 @@ from pgdyno.analyse.comparison.answers import Round
 from pgdyno.analyse.comparison.final_look import FinalLook
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.study import analyse_study
+from pgdyno.conduct.comparison_line import describe_loads, describe_progress
 from pgdyno.conduct.finished import are_own_trials_finished
-from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.runner import TrialRunner
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.errors import HostError, PgdynoError, RefusedValueError, StepFailedError

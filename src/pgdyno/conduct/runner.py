@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.block_schedule import BlockSchedule
+from pgdyno.conduct.comparison_line import describe_loads
 from pgdyno.conduct.live_rounds import find_culprit, is_of_all, live_round_step
-from pgdyno.conduct.progress_line import describe_loads
 from pgdyno.conduct.sequential import SequentialComparison, describe_state
 from pgdyno.conduct.short_pool import is_derived
 from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_open_trials, tell_failure, trial_step

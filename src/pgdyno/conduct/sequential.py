@@ -21,8 +21,8 @@ from pgdyno.analyse.sweep.scaling import list_open_clients
 from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.conduct.comparison_line import describe_progress
 from pgdyno.conduct.earlier_run import EarlierRun, find_given_up, find_once_given_up
-from pgdyno.conduct.progress_line import describe_progress
 from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, is_client_sweep
 from pgdyno.plan.parts import find_least_rounds
 from pgdyno.plan.plan import PlannedTrial, count_planned_rounds

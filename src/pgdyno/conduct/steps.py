@@ -15,8 +15,8 @@ import msgspec
 from pgdyno.analyse.prediction import PredictionBasis, predict_trial
 from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.cards.limits import read_limits
+from pgdyno.conduct.comparison_line import shorten
 from pgdyno.conduct.load.own import OwnLoad
-from pgdyno.conduct.progress_line import shorten
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, ShortPoolError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial, Step, StepKind
