@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pgdyno.report.document import Document, Prose
 from pgdyno.report.format import format_number
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.input import ReportInput
@@ -208,6 +209,14 @@ def test_identical_variants_told_apart_are_an_alarm_on_the_page(compared: dict[s
     assert "Do not trust these verdicts" in compared["loud"].text
     assert HOSTILE in compared["loud"].text
     assert "Do not trust these verdicts" not in compared["switchback"].text
+
+
+def test_no_line_ends_within_a_duration_or_an_option() -> None:
+    words = "41 pairs, 1 min 59 s, in trial 8, n = 2: `pgdyno resume --no-disk`"
+    page = print_html(Document(title="Held", blocks=(Prose(words=words),), made_by="pgdyno"), vega_js="/* none */")
+    assert "41 pairs, 1_min_59_s, in trial_8, n_=_2:" in page.replace("\N{NO-BREAK SPACE}", "_")
+    # Who copies a command gets what it says.
+    assert '<code>pgdyno resume <span class="held">--no-disk</span></code>' in page
 
 
 def test_a_study_without_data_still_has_a_page() -> None:

@@ -101,6 +101,7 @@ def test_the_page_loads_nothing_and_shows_what_records_say_as_text() -> None:
     record = msgspec.structs.replace(base().record, started_at="<script>alert(1)</script>")
     names = [NamedRecord(path="a", record=record), NamedRecord(path="b", record=record)]
     page = print_html(build_records(names, compare_records([[base()], [base()]])), vega_js="/* none */")
+    assert "Recommended machine" not in page, "a section of nothing"
     assert "<script>alert" not in page
     assert "default-src &#39;none&#39;" in page
     assert "a difference, not a verdict." in page

@@ -13,7 +13,7 @@ from pgdyno.report.format import format_effect, format_number
 from pgdyno.report.host_words import after_name, describe_machine
 from pgdyno.report.level import Level
 from pgdyno.report.sections.records.pairs import estimate_cell
-from pgdyno.report.table import Cell, Table, absent, columns, text
+from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.report.verdict_words import METRIC_WORDS
 from pgdyno.units import count_things
 
@@ -22,7 +22,8 @@ _REMARK = (
     f"Of 100 histories without a change, at most {ALPHA * 100:.0f} are said to have one, if each is looked at once and its"
     " results vary independently of each other. What drifts for weeks, such as a neighbour's load, counts as a change. The"
     f" brackets of a change allow for the search: of 100 histories with a change, at most {ALPHA * 100:.0f} have brackets that miss it,"
-    " if results vary after it as much as before. Where an interval is too wide to be useful, the number of trials stands in its place."
+    " if results vary after it as much as before. The brackets beside TPS and p99 are"
+    " 95 % intervals over the trials of a record; where one is too wide to be useful, the number of trials stands in its place."
 )
 
 
@@ -90,7 +91,10 @@ def _make_table(history: History) -> Table:
     changed = {place: [one.metric for one in history.changes if one.place == place] for place in _places(history)}
     return Table(
         caption=f"Results of {history.latest.side.name}",
-        columns=columns("began (UTC)", "record", "PostgreSQL", "TPS", "p99", "trials", "change"),
+        columns=(
+            *columns("began (UTC)", "record", "PostgreSQL", "TPS", "p99", "trials", numbers_from=3),
+            Column(title="change"),
+        ),
         rows=tuple(_make_row(result, changed.get(place, [])) for place, result in enumerate(history.results)),
         level=Level.HEADLINE,
     )

@@ -97,6 +97,7 @@ def _build_group(
 ) -> Section:
     first = group[0].side
     limit = "" if first.limit is None else f", highest rate for {first.limit}"
+    lost = ", ".join(find_workload_losses(records[group[0].place].report, first.workload))
     table = Table(
         caption=f"{first.load_name}, {first.data_name}",
         columns=tuple(
@@ -110,7 +111,7 @@ def _build_group(
         is_captioned=False,
         is_sortable=True,
     )
-    title = f"{first.load_name}: {describe_load(first.load)}, {first.data_name}{limit}"
+    title = f"{first.load_name}: {describe_load(first.load)}, {first.data_name}{limit}{f' ({lost})' if lost else ''}"
     return Section(
         title=title,
         id=f"group-{number}",

@@ -34,7 +34,8 @@ def build_records(records: Sequence[NamedRecord], comparisons: Sequence[RecordCo
         for name, one in zip(names, records, strict=True)
     )
     blocks: list[Block] = [*named, *(_build_comparison(one, names) for one in comparisons)]
-    blocks.append(build_tiers(records, comparisons))
+    if (tiers := build_tiers(records, comparisons)).blocks:
+        blocks.append(tiers)
     blocks.append(
         Section(title="How to read this report", id="how-to-read", blocks=(Prose(words=REMARK, level=Level.HEADLINE),))
     )

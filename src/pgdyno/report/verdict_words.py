@@ -5,6 +5,9 @@ A change always appears with its interval. An inconclusive verdict never says th
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import msgspec
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
@@ -76,6 +79,15 @@ STATUS_HUES = {
 def name_status(status: LoadStatus | None) -> str:
     """Name the status of a load in a sweep over clients."""
     return "undecided" if status is None else status.word
+
+
+def name_levels(verdicts: Iterable[Verdict]) -> str:
+    """Return the confidence of the intervals of some verdicts: `99.1 %`, or `99.1 to 99.3 %`; empty without any."""
+    levels = sorted({verdict.confidence for verdict in verdicts})
+    if not levels:
+        return ""
+    low, high = (f"{math.floor(level * 1000 + 1e-9) / 10:g}" for level in (levels[0], levels[-1]))
+    return f"{low if low == high else f'{low} to {high}'} %"
 
 
 def effect_of(verdict: Verdict) -> EffectText:

@@ -10,6 +10,11 @@ from pgdyno.report.charts.chart import CONFIG, NUMBER_LABEL, Chart, colour_of
 from pgdyno.report.format import format_number
 
 _HEIGHT = 180
+_TIMES = dict.fromkeys(("hours", "minutes", "seconds"), "%b %-d %H:%M") | {
+    "day": "%b %-d",
+    "date": "%b %-d",
+    "week": "%b %-d",
+}
 
 
 def history_chart(history: History) -> Chart:
@@ -38,7 +43,9 @@ def history_chart(history: History) -> Chart:
 
 
 def _spec(*, has_spans: bool, has_changes: bool) -> dict[str, Any]:
-    x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "axis": {"title": None, "labelOverlap": True}}
+    # Each label tells the day: on a narrow page only a few of them stay.
+    times = {"title": None, "labelOverlap": True, "labelSeparation": 10, "format": _TIMES}
+    x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "axis": times}
     axis = {"title": None, "tickCount": 5, "labelExpr": NUMBER_LABEL}
     y = {"type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": axis}
     bars = {

@@ -10,7 +10,7 @@ from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.report.charts.chart import CONFIG, Chart, colour_by, colour_of
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_within
-from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict, effect_of
+from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict, effect_of, name_levels
 
 # Vega writes a minus sign, where all other changes on the page have a hyphen.
 PERCENT_LABEL = r"(datum.value > 0 ? '+' : '') + replace(format(datum.value, ',~g'), '\u2212', '-') + ' %'"
@@ -58,7 +58,7 @@ def intervals_chart(verdicts: Iterable[Verdict], *, titles: Mapping[str, str], r
         title=f"{metric} against {reference}",
         unit="",
         alt=f"Change of {metric} with its interval: {'; '.join(describe_verdict(verdict) for verdict in shown)}.",
-        caption=f"Bars are intervals; within the band variants are equivalent ({format_within(delta_ratio)}).",
+        caption=f"Bars are {name_levels(shown)} intervals; within the band variants are equivalent ({format_within(delta_ratio)}).",
         spec=_intervals_spec(rows=len(rows), height=row_height * len(rows), domain=domain),
         marks={"intervals": rows, "band": [bounds_of(delta_ratio)]},
     )

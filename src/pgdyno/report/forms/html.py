@@ -29,6 +29,8 @@ _VEGA_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 _SPACE, _DASH = "\N{NO-BREAK SPACE}", "–\N{NO-BREAK SPACE}"
 _HELD_DASH = "–\N{WORD JOINER}\N{NO-BREAK SPACE}"
 _CODE = re.compile(r"`([^`]+)`")
+# A browser breaks a line after the dashes of an option.
+_OPTION = re.compile(r"(?<!\S)--?[\w-]+")
 
 
 def print_html(document: Document, *, vega_js: str | None = None) -> str:
@@ -102,7 +104,12 @@ def _environment() -> jinja2.Environment:
 def _mark(words: str) -> Markup:
     """Return text with the parts between backticks as code; everything else is escaped."""
     held = hold_together(words, _SPACE).replace(_DASH, _HELD_DASH)
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(held))))  # noqa: S704 - escaped
+    return Markup(_CODE.sub(_mark_code, str(escape(held))))  # noqa: S704 - escaped
+
+
+def _mark_code(found: re.Match[str]) -> str:
+    held = _OPTION.sub(r'<span class="held">\g<0></span>', found[1])
+    return f"<code>{held}</code>"
 
 
 @functools.cache

@@ -7,8 +7,11 @@ import re
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-# An interval is kept on one line, and so is a number with its unit.
-_UNBROKEN = re.compile(r"\[[^\[\]\n]{3,24}\]|(?<=\d) – (?=\d)|(?<=\d) (?:%|s\b|ms\b|µs\b|GB\b|MB\b|kB\b)")
+# An interval is kept on one line, and so are a duration, a number with its unit, and a trial with its number.
+_UNBROKEN = re.compile(
+    r"\[[^\[\]\n]{3,24}\]|(?<=\d) – (?=\d)|\d+ (?:h \d+ min|min \d+ s)\b|\bn = (?=\d)|\b[Tt]rial (?=\d)"
+    r"|(?<=\d) (?:%|(?:h|min|s|ms|µs|TB|GB|MB|kB|TPS)\b)"
+)
 _HELD = "\ue000"  # a placeholder for a space at which a line must not break
 
 

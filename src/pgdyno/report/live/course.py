@@ -109,7 +109,7 @@ def view_course(
     return CourseView(
         title=title_study(record),
         place=place,
-        machine=f"PostgreSQL {record.server.version} on {'a server of yours' if record.host is None else record.host.host_name}",
+        machine=f"PostgreSQL {record.server.version}{_place_server(record)}",
         started=record.started_at,
         state=state,
         finished_count=sum(1 for trial in ended.values() if trial.is_finished),
@@ -126,6 +126,13 @@ def view_course(
             for trial in trials
         ),
     )
+
+
+def _place_server(record: StudyRecord) -> str:
+    if record.host is None:
+        return " on a server of yours"
+    # Older records have no name of their machine.
+    return "" if record.host.host_name is None else f" on {record.host.host_name}"
 
 
 def _tell_tps(trial: EndedTrial | None) -> str:

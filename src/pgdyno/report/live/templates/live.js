@@ -168,7 +168,8 @@ function draw_interval(row, reach, delta) {
   const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": `${row.name} ${row.word}: ${row.change}, ${row.n} pairs` });
   svg.append(shape("rect", { class: "band", x: x(-delta), width: x(delta) - x(-delta), y: 0, height: 46 }));
   svg.append(shape("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: 46 }));
-  for (const value of steps(-reach, reach, 6)) {
+  // Nothing falls by more than 100 %.
+  for (const value of steps(-reach, reach, 6).filter((one) => one >= -100)) {
     svg.append(shape("text", { x: x(value), y: high - 2, "text-anchor": "middle" }, `${value > 0 ? "+" : ""}${tidy(value)} %`));
   }
   if (row.looks.length > 1) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import msgspec
@@ -19,7 +18,7 @@ from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
-from pgdyno.report.verdict_words import HUES, MARKS, METRIC_WORDS, effect_of, name_verdict
+from pgdyno.report.verdict_words import HUES, MARKS, METRIC_WORDS, effect_of, name_levels, name_verdict
 from pgdyno.units import with_capital
 
 _REFERENCE = "reference"
@@ -122,17 +121,22 @@ def counts_table(answers: WorkloadAnswers) -> Table | None:
     shown = [metric for metric in COUNT_METRICS if _is_seen(comparison, metric)]
     if not shown:
         return None
-    rows = []
-    for variant in answers.variants.values():
-        if variant.is_reference or answers.is_sweep:
-            cells = [figure_cell(comparison, variant.name, metric) for metric in shown]
-        else:
-            cells = [_count_cell(comparison.find(variant.name, metric)) for metric in shown]
-        rows.append((name_cell(variant), *cells))
+    variants = tuple(answers.variants.values())
+    by_variant = [[_cost_cell(answers, variant, metric) for metric in shown] for variant in variants]
+    # The longer of the two goes down, or the table would be wider than its page.
+    if len(shown) > len(variants):
+        titles = [variant.title for variant in variants]
+        rows = [(text(METRIC_WORDS[metric]), *cells) for metric, *cells in zip(shown, *by_variant, strict=True)]
+    else:
+        titles = [METRIC_WORDS[metric] for metric in shown]
+        rows = [(name_cell(variant), *cells) for variant, cells in zip(variants, by_variant, strict=True)]
     unit = "load" if is_of_loading(answers) else "transaction"
-    titles = columns(f"Per {unit}", *(METRIC_WORDS[metric] for metric in shown), numbers_from=1)
-    meanings = "; ".join(map(_describe_metric, shown))
-    return Table(caption=f"Resource use per {unit}", columns=titles, rows=tuple(rows), remark=f"{meanings}.")
+    return Table(
+        caption=f"Resource use per {unit}",
+        columns=columns(f"Per {unit}", *titles, numbers_from=1),
+        rows=tuple(rows),
+        remark=f"{'; '.join(map(_describe_metric, shown))}.",
+    )
 
 
 def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | None:
@@ -228,14 +232,8 @@ def change_cell(verdict: Verdict) -> Cell:
 
 def describe_brackets(questions: Iterable[Question]) -> str:
     """State the confidence of the intervals of changes."""
-    levels = sorted({question.verdict.confidence for question in questions})
-    if not levels:
-        return ""
-    low, high = (f"{math.floor(level * 1000 + 1e-9) / 10:g}" for level in (levels[0], levels[-1]))
-    return (
-        f"The brackets of changes are {low if low == high else f'{low} to {high}'} % intervals, valid at every"
-        " evaluation."
-    )
+    levels = name_levels(question.verdict for question in questions)
+    return f"The brackets of changes are {levels} intervals, valid at every evaluation." if levels else ""
 
 
 def _change_cell(answers: WorkloadAnswers, variant: VariantText, metric: str, *, first: str) -> Cell:
@@ -244,6 +242,13 @@ def _change_cell(answers: WorkloadAnswers, variant: VariantText, metric: str, *,
         return text(_REFERENCE) if metric == first else figure_cell(comparison, variant.name, metric)
     question = comparison.find(variant.name, metric)
     return absent(_NOT_MEASURED) if question is None else change_cell(question.verdict)
+
+
+def _cost_cell(answers: WorkloadAnswers, variant: VariantText, metric: str) -> Cell:
+    comparison = answers.comparison
+    if variant.is_reference or answers.is_sweep:
+        return figure_cell(comparison, variant.name, metric)
+    return _count_cell(comparison.find(variant.name, metric))
 
 
 def _count_cell(question: Question | None) -> Cell:
