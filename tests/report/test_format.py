@@ -15,6 +15,7 @@ from pgdyno.report.format import (
     format_count,
     format_estimate,
     format_number,
+    format_p,
     format_percent,
     format_seconds,
     format_share_exactly,
@@ -42,6 +43,10 @@ def _read(text: str) -> float:
 )  # fmt: skip
 def test_a_lone_number_has_three_digits(value: float, shown: str) -> None:
     assert format_number(value) == shown
+
+
+def test_a_p_value_ends_where_its_digits_say_nothing() -> None:
+    assert [format_p(value) for value in (0.0251, 0.0001, 1.63e-15)] == ["p = 0.025", "p = 0.00010", "p < 0.0001"]
 
 
 @pytest.mark.parametrize(

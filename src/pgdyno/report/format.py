@@ -122,6 +122,11 @@ def format_number(value: float, *, digits: int = _LONE_DIGITS) -> str:
     return _with_decimals(value, digits - 1 - _exponent(value))
 
 
+def format_p(value: float) -> str:
+    """Format the p-value of a test with its sign: `p = 0.012`, and `p < 0.0001` where more digits say nothing more."""
+    return "p < 0.0001" if value < 0.0001 else f"p = {format_number(value, digits=2)}"
+
+
 def format_count(value: float) -> str:
     """Format a whole number exactly: 204812 is `204,812`."""
     return f"{value:,.0f}"

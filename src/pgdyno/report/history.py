@@ -9,7 +9,7 @@ from pgdyno.analyse.history.change_points import LEAST_RESULTS
 from pgdyno.analyse.history.histories import ALPHA, Change, History, Result
 from pgdyno.report.charts.history import history_chart
 from pgdyno.report.document import Block, ChartBlock, Document, Prose, Section, Tone
-from pgdyno.report.format import format_effect, format_number
+from pgdyno.report.format import format_effect, format_p
 from pgdyno.report.host_words import after_name, describe_machine
 from pgdyno.report.level import Level
 from pgdyno.report.sections.records.pairs import estimate_cell
@@ -51,8 +51,8 @@ def describe_change(history: History, change: Change) -> str:
     ends = [None if end is None else end - 1.0 for end in (ratio.value, ratio.low, ratio.high)]
     effect = format_effect(*ends)
     return (
-        f"{METRIC_WORDS[change.metric]} {effect.value} {effect.interval} since {_when(result)} UTC ({_name(result)}), p ="
-        f" {format_number(change.p_value, digits=2)}."
+        f"{METRIC_WORDS[change.metric]} {effect.value} {effect.interval} since {_when(result)} UTC ({_name(result)}),"
+        f" {format_p(change.p_value)}."
     )
 
 

@@ -17,7 +17,7 @@ from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.report.charts.chart import CONFIG, Chart, LegendEntry, colour_of
 from pgdyno.report.charts.intervals import PERCENT_LABEL, bounds_of, percent
 from pgdyno.report.charts.thin import shorten
-from pgdyno.report.format import format_number, format_within
+from pgdyno.report.format import format_number, format_p, format_within
 from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict
 
 # More dots or looks than this cannot be told apart.
@@ -102,7 +102,7 @@ def _describe_test(verdict: Verdict) -> str:
     if look is msgspec.UNSET or not look.is_made or look.p_value is None:
         return ""
     return (
-        f"The final look, a t-test of {look.n:,} pairs, has p = {format_number(look.p_value)};"
+        f"The final look, a t-test of {look.n:,} pairs, has {format_p(look.p_value)};"
         f" {format_number(verdict.sequential_alpha)} or less decides."
     )
 
