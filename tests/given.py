@@ -60,7 +60,7 @@ _WRITING = (
     "SELECT pg_catalog.set_config('work_mem', '1GB', false)",
 )
 _CLOSED_LIST = re.compile(
-    rf"BEGIN[^;]*|ROLLBACK[^;]*|SAVEPOINT [^;]*|RELEASE [^;]*|{_SETS}(?:; {_SETS})*|SET TRANSACTION READ ONLY(?:; {_SETS})?"
+    rf"BEGIN[^;]*(?:; (?:{_SETS}|SET TRANSACTION READ ONLY))*|ROLLBACK[^;]*|SAVEPOINT [^;]*|RELEASE [^;]*|{_SETS}"
     r"|EXPLAIN \(FORMAT JSON, SETTINGS\) SELECT [^;]*;?|",
     re.DOTALL,
 )

@@ -25,7 +25,7 @@ from pgdyno.run.given import conninfo, probe
 from pgdyno.run.given.probe import probe_server, watch_server
 from pgdyno.run.host import process
 from pgdyno.run.postgres import sql
-from pgdyno.run.postgres.sql import begin_carefully, planning, read_service_marks, read_setting
+from pgdyno.run.postgres.sql import carefully, planning, read_service_marks, read_setting
 from pgdyno.run.sample.server_sampler import ServerReader
 from tests.rows import check_rows
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
@@ -326,8 +326,7 @@ def test_a_role_that_only_reads_and_may_not_even_see_roles(cluster: Cluster) -> 
 
 def test_the_server_itself_ends_what_takes_long(cluster: Cluster) -> None:
     with conninfo.connect(dsn(cluster)) as connection:
-        with connection.transaction(force_rollback=True):
-            begin_carefully(connection)
+        with carefully(connection):
             assert read_setting(connection, "statement_timeout") == "5s"
         assert read_setting(connection, "statement_timeout") == "0"
 
@@ -339,8 +338,7 @@ def test_a_timeout_of_the_role_for_transactions_ends_none_of_many_questions(clus
     try:
         assert watch_server(dsn(cluster)).others_tps is not None
         with conninfo.connect(dsn(cluster)) as connection:
-            with connection.transaction(force_rollback=True):
-                begin_carefully(connection)
+            with carefully(connection):
                 assert read_setting(connection, "transaction_timeout") == "0"
             with planning(connection):
                 assert read_setting(connection, "transaction_timeout") == "0"
@@ -561,3 +559,19 @@ def test_a_pooler_that_takes_options_and_forgets_them(cluster: Cluster) -> None:
     with pooling(cluster, mode="session", more="ignore_startup_parameters = options") as folder:
         server = probe_server(dsn(cluster, host=str(folder)))
     assert refused(server)["options"].refusal == "the options of a session are taken and ignored"
+
+
+def test_a_timeout_of_the_role_for_idle_transactions_ends_none_of_pgdynos(cluster: Cluster) -> None:
+    # Shorter than any pause between two statements.
+    cluster.sql("ALTER ROLE plain SET idle_in_transaction_session_timeout = '1ms'")
+    try:
+        assert watch_server(dsn(cluster)).others_tps is not None
+        with conninfo.connect(dsn(cluster)) as connection:
+            for within in (carefully, planning):
+                with within(connection):
+                    assert read_setting(connection, "idle_in_transaction_session_timeout") == "10min"
+            assert sql.warm_dataset(connection).method == "index scans"
+            assert read_setting(connection, "idle_in_transaction_session_timeout") == "1ms"
+        probe_server(dsn(cluster))
+    finally:
+        cluster.sql("ALTER ROLE plain RESET idle_in_transaction_session_timeout")

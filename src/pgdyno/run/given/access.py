@@ -93,8 +93,7 @@ def _pin_encryption(connection: sql.Connection) -> dict[str, str]:
     """
     has_tls, has_gss = connection.pgconn.ssl_in_use, False
     if not has_tls and conninfo.find_parameter(connection, "gssencmode") != "disable":
-        with timeouts.limit(connection), connection.transaction(force_rollback=True):
-            sql.begin_carefully(connection)
+        with timeouts.limit(connection), sql.carefully(connection):
             has_gss = sql.has_gss_encryption(connection)
     pinned = {"gssencmode": "require" if has_gss else "disable"}
     if conninfo.find_parameter(connection, "sslmode") in _MAY_FALL_BACK:

@@ -186,9 +186,8 @@ def check_named(address: Address, name: str, *, clients: int = 0) -> None:
         refusing("look for a database"),
         sql.connect(address) as connection,
         timeouts.limit(connection),
-        connection.transaction(force_rollback=True),
+        sql.carefully(connection),
     ):
-        sql.begin_carefully(connection)
         rows = connection.execute(_FIND, (name,)).fetchall()
     if not rows:
         raise SpecError(f"the server has no database {name}", hint="`psql --list` shows its databases; case counts")

@@ -92,8 +92,7 @@ def list_databases(address: Address) -> tuple[tuple[OwnDatabase, ...], tuple[For
     own: list[OwnDatabase] = []
     foreign: list[ForeignDatabase] = []
     with refusing("list databases"), sql.connect(address) as connection:
-        with timeouts.limit(connection), connection.transaction(force_rollback=True):
-            sql.begin_carefully(connection)
+        with timeouts.limit(connection), sql.carefully(connection):
             rows = connection.execute(_LIST).fetchall()
         for row in rows:
             reason = _find_doubt(address, row)

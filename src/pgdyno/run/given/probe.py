@@ -89,8 +89,7 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
     major = info.server_version // _MAJOR
     if not is_supported(major):
         raise HostError(f"PostgreSQL {major} is not supported", hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}")
-    with timeouts.limit(connection), connection.transaction(force_rollback=True):
-        sql.begin_carefully(connection)
+    with timeouts.limit(connection), sql.carefully(connection):
         state = sql.read_given_server(connection)
         service = _find_service(connection)
         probes = make_probes(sql.find_counters(connection, info.server_version))
@@ -169,9 +168,7 @@ def _watch_transactions(connection: sql.Connection) -> int:
     PostgreSQL 15 counts the transactions of a session that touches no table only when the session ends.
     """
     numbers: dict[str, list[int]] = {}
-    with timeouts.limit(connection), connection.transaction(force_rollback=True):
-        sql.begin_carefully(connection)
-        sql.wait_within(connection)
+    with timeouts.limit(connection), sql.carefully(connection):
         for _ in range(_LOOKS):
             time.sleep(_WATCH_S / _LOOKS)
             for session, number in _read(sql.list_virtual_transactions, connection) or ():
@@ -180,8 +177,7 @@ def _watch_transactions(connection: sql.Connection) -> int:
 
 
 def _count_transactions(connection: sql.Connection) -> int | None:
-    with timeouts.limit(connection), connection.transaction(force_rollback=True):
-        sql.begin_carefully(connection)
+    with timeouts.limit(connection), sql.carefully(connection):
         return _read(sql.count_transactions, connection)
 
 
@@ -267,7 +263,7 @@ def _has_pooled_transactions(dsn: str, connection: sql.Connection) -> bool:
         with conninfo.connect(dsn) as other, timeouts.limit(other, _SECOND_SESSION_PATIENCE_S):
             served = {sql.read_backend_pid(connection)}
             for _ in range(_SEVERAL):
-                with other.transaction(force_rollback=True):
+                with sql.carefully(other):
                     taken = sql.read_backend_pid(other)
                     served.add(sql.read_backend_pid(connection))
                 if taken in served or len(served) > 1:
@@ -287,8 +283,7 @@ def _time_round_trips(connection: sql.Connection) -> RoundTrip:
     taken: list[float] = []
     end_s = time.monotonic() + _LONGEST_ROUND_TRIPS_S
     # The call does not hear Ctrl-C. In one transaction they do not look like the work of others to the next probe.
-    with timeouts.limit(connection, _PATIENCE_S), connection.transaction(force_rollback=True):
-        sql.begin_carefully(connection)
+    with timeouts.limit(connection, _PATIENCE_S), sql.carefully(connection):
         while len(taken) < _FEWEST_ROUND_TRIPS or (len(taken) < _MOST_ROUND_TRIPS and time.monotonic() < end_s):
             began_s = time.perf_counter()
             result = connection.pgconn.exec_(b"SELECT")

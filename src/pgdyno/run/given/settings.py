@@ -35,8 +35,7 @@ def read_given_settings(dsn: str) -> GivenSettings:
         StepFailedError: There is no connection, or the server refuses the queries.
     """
     with conninfo.connect(dsn) as connection:
-        with timeouts.limit(connection), connection.transaction(force_rollback=True):
-            sql.begin_carefully(connection)
+        with timeouts.limit(connection), sql.carefully(connection):
             rows = sql.read_given_settings(connection)
             data_bytes = sql.read_data_bytes(connection)
             quoted_role = sql.read_given_server(connection)["quoted_role"]
@@ -71,8 +70,7 @@ def _read_slots(connection: sql.Connection) -> tuple[SlotState, ...]:
         StepFailedError: The connection broke.
     """
     try:
-        with timeouts.limit(connection), connection.transaction(force_rollback=True):
-            sql.begin_carefully(connection)
+        with timeouts.limit(connection), sql.carefully(connection):
             return tuple(SlotState(**row) for row in sql.read_slots(connection))
     except StepFailedError:
         if connection.broken:

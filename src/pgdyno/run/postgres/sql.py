@@ -13,6 +13,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -185,7 +186,8 @@ SELECT jsonb_build_object(
 BEGIN_CAREFULLY = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = '5s'"
 # From version 17 on.
 NO_TRANSACTION_TIMEOUT = "SET LOCAL transaction_timeout = 0"
-WAIT_WITHIN = "SET LOCAL idle_in_transaction_session_timeout = 0"
+# Longer than any query that pgdyno waits for; a pgdyno that stands still holds no transaction open for ever.
+WAIT_WITHIN = "SET LOCAL idle_in_transaction_session_timeout = '10min'"
 LOAD_ROLE = "pgdyno_load"
 """The role by which load hosts come to servers of pgdyno's own."""
 STATEMENTS_SCHEMA = """
@@ -357,8 +359,7 @@ PREWARM = "SELECT pg_temp.prewarm(%s::regclass, 'buffer', 'main', NULL, NULL) AS
 
 # Sequential scans of large tables go through a ring of 32 buffers and would leave shared_buffers cold; a scan of the
 # primary key with whole rows does not. Source: PostgreSQL src/backend/access/heap/heapam.c, initscan().
-FORCE_INDEX_SCANS = """
-SELECT set_config(name, 'off', true) FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan']) AS name"""
+FORCE_INDEX_SCANS = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off"
 PRIMARY_KEYS = """
 SELECT i.indrelid::regclass::text AS relation, a.attname AS column
 FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -613,17 +614,33 @@ def named_server_query(names: Sequence[str]) -> str:
     return NAMED_SERVER.format(names=", ".join(f"'{name}'" for name in names))
 
 
-def begin_carefully(connection: Connection) -> None:
-    """Take, to the end of the transaction, pg_catalog's functions only, and no statement that takes longer than 5 s.
+def carefully(connection: Connection) -> AbstractContextManager[None]:
+    """Run a `with` block in a transaction with pg_catalog's functions only, and no statement that takes longer than 5 s.
 
-    The role's transaction_timeout does not end the transaction.
+    Raises:
+        StepFailedError: The server refuses the settings.
     """
-    _execute(connection, _without_transaction_timeout(connection, BEGIN_CAREFULLY))
+    return _rolled_back(connection, BEGIN_CAREFULLY)
 
 
-def wait_within(connection: Connection) -> None:
-    """Let the transaction wait between its statements for longer than the role's timeout."""
-    _execute(connection, WAIT_WITHIN)
+@contextlib.contextmanager
+def _rolled_back(connection: Connection, settings: str) -> Iterator[None]:
+    """Run a `with` block in a transaction that is rolled back, with these settings.
+
+    Timeouts that the role has for transactions do not end it. The settings come with BEGIN, because a short timeout would
+    else end it between the two wherever this machine or the network is slow.
+    """
+    is_known = connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT
+    words = ("BEGIN", WAIT_WITHIN, *((NO_TRANSACTION_TIMEOUT,) if is_known else ()), settings)
+    _execute(connection, "; ".join(words))
+    try:
+        yield
+    except BaseException:
+        # The first error says more than that a lost connection cannot roll back.
+        with contextlib.suppress(psycopg.Error):
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("ROLLBACK")
 
 
 def read_given_server(connection: Connection) -> dict[str, Any]:
@@ -930,8 +947,7 @@ def read_statements(connection: Connection, *, watched_database: str) -> Stateme
     """
     from pgdyno.record.statements import StatementsLook, read_statement  # noqa: PLC0415 - see above
 
-    with connection.transaction(force_rollback=True):
-        begin_carefully(connection)
+    with carefully(connection):
         found = _rows(connection, STATEMENTS_SCHEMA)
         if not found:
             return None
@@ -956,8 +972,7 @@ def planning(connection: Connection) -> Iterator[None]:
         StepFailedError: The server broke off the session.
     """
     try:
-        with connection.transaction(force_rollback=True):
-            _execute(connection, _without_transaction_timeout(connection, PLAN_CAREFULLY))
+        with _rolled_back(connection, PLAN_CAREFULLY):
             yield
     except psycopg.Error as exc:
         raise StepFailedError("the server broke off a session", detail=str(exc).strip()) from exc
@@ -1056,18 +1071,12 @@ def _reading_patience_s(size_bytes: int) -> float:
 
 def _warm_by_index_scans(connection: Connection) -> Warming:
     sizes = {relation.name: relation.bytes for relation in read_dataset(connection)}
-    with connection.transaction():
-        _execute(connection, FORCE_INDEX_SCANS)
+    with _rolled_back(connection, FORCE_INDEX_SCANS):
         for key in _rows(connection, PRIMARY_KEYS):
             relation = compose.SQL(key["relation"])
             scan = compose.SQL(SCAN_BY_KEY).format(relation=relation, column=compose.Identifier(key["column"]))
             _execute(connection, scan, patience_s=_reading_patience_s(sizes[key["relation"]]))
     return Warming(method="index scans", pages=None)
-
-
-def _without_transaction_timeout(connection: Connection, words: str) -> str:
-    is_known = connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT
-    return f"{words}; {NO_TRANSACTION_TIMEOUT}" if is_known else words
 
 
 def _counter_sql(counter: Counter) -> str:
