@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pgdyno.run import given_server
+from pgdyno.run import given_server, trial
+from pgdyno.run.measured_load import _Observers
 from tests.cli.test_apply_given import cloned
 from tests.loops import mounted, needs_root
 from tests.ready_program import Program, run_program
@@ -83,18 +84,23 @@ def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench, mon
         places = f"host={primary.root},{standby.root} port={PORT},{PORT}"
         dsn = f"{places} user=bench dbname=postgres target_session_attrs=read-write"
         argv = ("bench", "--dsn", dsn, *LOAD, "--scale", "1", "--duration", "10s", "--allow", "busy")
-        lag = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) FROM pg_stat_replication"
+        measure_load, follow = trial.measure_load, _Observers.follow
 
-        def fail_over() -> None:
+        def measure_later(*given: Any, **named: Any) -> None:
+            # What a standby has replayed, its primary may learn 10 s later.
+            written = primary.sql("SELECT pg_current_wal_lsn()")
+            assert wait_until(lambda: standby.sql(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") == "t")
+            measure_load(*given, **named)
+
+        def fail_over(observers: _Observers, pid: int) -> None:
+            follow(observers, pid)
             assert wait_until(lambda: primary.sql(WORKING) == "2")
-            assert wait_until(lambda: primary.sql(lag) == "0")
             primary.stop()
             standby.run("pg_ctl", "-D", str(standby.data), "-w", "-s", "promote")
 
-        with ThreadPoolExecutor(1) as beside:
-            failing = beside.submit(fail_over)
-            ended = run_here(argv, cwd=bench.folder)
-            failing.result()
+        monkeypatch.setattr(trial, "measure_load", measure_later)
+        monkeypatch.setattr(_Observers, "follow", fail_over)
+        ended = run_here(argv, cwd=bench.folder)
         assert (ended.returncode, "the server does not answer any more" in ended.stderr) == (4, True), ended.stderr
         assert "`pgdyno resume` continues" in ended.stderr
         resumed = run(bench, "resume")
