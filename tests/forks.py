@@ -141,6 +141,7 @@ def _make_ready() -> None:
     package = importlib.import_module("pgdyno")
     modules = [importlib.import_module(module.name) for module in pkgutil.walk_packages(package.__path__, "pgdyno.")]
     importlib.import_module("tests.quick")
+    importlib.import_module("tests.stopping")
     # What commands import when they need it: comparisons the first, values on the command line the second.
     for name in ("scipy.special", "typer._adapters", "polars._utils.parquet", "tomli_w"):
         importlib.import_module(name)
@@ -236,8 +237,10 @@ def _run(task: dict[str, Any]) -> None:
         run_main(module)
     from pgdyno.__main__ import main
     from tests.quick import hurry
+    from tests.stopping import stop_where_told
 
     hurry()
+    stop_where_told()
     # A stream keeps what its descriptor was when it was opened: /dev/null, in which it can seek.
     sys.stdout = os.fdopen(1, "w", encoding=sys.stdout.encoding, closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, encoding=sys.stderr.encoding, errors="backslashreplace", closefd=False)

@@ -8,13 +8,17 @@ trials: each trial saves half a second. Tests of `tests/run` start helpers in a 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import stopping
 from tests.forks import start_forks
+from tests.waiting import wait_until
 
 
 class Program(subprocess.Popen[str]):
@@ -24,18 +28,49 @@ class Program(subprocess.Popen[str]):
         words: What follows the program's name on the command line.
         var_lib: A folder that it sees as /var/lib, which only root can give it.
         prefix: A program, with its arguments, that starts it: a new Python then.
+        stops_at: A method of its own that stops it each time it has been called, until it is let go on.
         options: Those of Popen.
     """
 
     def __init__(
-        self, words: Sequence[str], *, var_lib: Path | None = None, prefix: Sequence[str] = (), **options: Any
+        self,
+        words: Sequence[str],
+        *,
+        var_lib: Path | None = None,
+        prefix: Sequence[str] = (),
+        stops_at: Callable[..., object] | None = None,
+        **options: Any,
     ) -> None:
         self._task = {"words": list(words), "var_lib": var_lib and str(var_lib)}
         self._has_prefix = bool(prefix)
-        argv = [*prefix, sys.executable, "-m", "pgdyno", *words]
+        program = ["-m", "pgdyno"]
+        if stops_at is not None:
+            # Gone when it is closed.
+            self._sign = tempfile.NamedTemporaryFile(prefix="pgdyno-stops-")  # noqa: SIM115
+            told = stopping.tell_place(stops_at, Path(self._sign.name))
+            options["env"] = {**(options.get("env") or os.environ), **told}
+            program = [stopping.__file__]
+        argv = [*prefix, sys.executable, *program, *words]
         if var_lib is not None:
             argv = ["unshare", "--mount", "sh", "-c", f'mount --bind {var_lib} /var/lib && exec "$@"', "sh", *argv]
         super().__init__(argv, text=True, **options)
+
+    def stands_still(self, condition: Callable[[], bool] = lambda: True) -> bool:
+        """Wait until it has stopped itself while a condition holds, which stays so until it goes on; False if it has ended."""
+        while wait_until(self._has_stopped_or_ended) and self.poll() is None:
+            if condition():
+                return True
+            self.send_signal(signal.SIGCONT)
+        return False
+
+    def go_on(self) -> None:
+        """Let it run to its end."""
+        self._sign.close()
+        self.send_signal(signal.SIGCONT)
+
+    def _has_stopped_or_ended(self) -> bool:
+        # A stop is told once.
+        return self.poll() is not None or os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None
 
     def _execute_child(self, *given: Any) -> None:
         # Before these come arguments that `Program` leaves as they are, but for the folder and the environment.

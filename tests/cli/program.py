@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ class Bench:
         )
 
     @contextlib.contextmanager
-    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def started(self, *arguments: str, stops_at: Callable[..., object] | None = None) -> Iterator[Program]:
         process = Program(
             self.words(*arguments),
             cwd=self.folder,
@@ -95,6 +95,7 @@ class Bench:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             env=self._environment(),
+            stops_at=stops_at,
         )
         try:
             yield process

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.run.load.watch import LoadWatch
 from tests.cli.program import GENTLE, SMALL, Bench
 from tests.waiting import wait_until
 
@@ -21,19 +22,19 @@ def test_a_trial_whose_program_is_killed_is_repeated_once_and_the_next_command_w
     first, second = (loaded.folder / "killed" / "trials" / number for number in ("0001", "0002"))
     set_aside = second.with_name("0002.cut-1")
     long = ("--workload", "tpcb-like", "--rounds", "2", *LONG, "--warm-up", "0s")
-    with loaded.started("bench", *SMALL, *GENTLE, *long, "--out", "killed") as process:
+    with loaded.started("bench", *SMALL, *GENTLE, *long, "--out", "killed", stops_at=LoadWatch.see) as process:
         for victim, tries in (("bin/postgres -D", 0), ("bin/pgbench --no-vacuum", 1)):
-            pids: list[int | None] = []
 
-            def is_at_work(victim: str = victim, tries: int = tries, pids: list[int | None] = pids) -> bool:
-                # A sample may come before the load, or on a busy machine long after it.
-                if set_aside.exists() == bool(tries) and (second / "os.jsonl").exists():
-                    pids.append(loaded.find_process(victim))
-                return bool(pids and pids[-1])
+            def is_at_work(tries: int = tries) -> bool:
+                return second.exists() and set_aside.exists() == bool(tries)
 
-            assert wait_until(is_at_work)
-            assert pids[-1] is not None
-            os.kill(pids[-1], signal.SIGKILL)
+            assert process.stands_still(is_at_work), process.communicate()
+            pid = loaded.find_process(victim)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            if not tries:
+                process.send_signal(signal.SIGCONT)
+        process.go_on()
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 4, stderr
     assert "the server was killed by SIGKILL" in stderr

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from pgdyno.record.store import open_record
-from pgdyno.units import count_things
+from pgdyno.record.transactions.slices import SliceWriter
+from pgdyno.run.load.watch import LoadWatch
 from tests.cli.experiments import (
     GENTLE,
     QUICK_COMMITS,
@@ -71,8 +72,11 @@ def kill_server(bench: Bench) -> bool:
 
 def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
     record = bench.folder / "crashed"
-    with bench.started("run", write_study(bench, SLOW, QUICK), "--out", "crashed") as process:
-        assert wait_until(lambda: (count_slices(record) > 2 and kill_backend(bench)) or process.poll() is not None)
+    study = write_study(bench, SLOW, QUICK)
+    with bench.started("run", study, "--out", "crashed", stops_at=SliceWriter.add) as process:
+        assert process.stands_still(lambda: count_slices(record) > 2), process.communicate()
+        assert kill_backend(bench)
+        process.go_on()
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     assert "repeating trial 1" in stderr
@@ -89,17 +93,14 @@ def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
 def test_a_server_that_is_killed_whenever_it_is_loaded(bench: Bench) -> None:
     record = bench.folder / "killed"
     aside = record / "trials" / "0001.cut-1"
-    # So sure that no verdict comes before both servers are killed.
-    study = write_study(bench, SLOW, QUICK, confidence="99.99%")
-    with bench.started("run", study, "--out", "killed") as process:
+    study = write_study(bench, SLOW, QUICK)
+    with bench.started("run", study, "--out", "killed", stops_at=SliceWriter.add) as process:
         for tries in (False, True):
-            # In this order: the slices of the first try are counted as its own until it has been put aside.
-            assert wait_until(
-                lambda tries=tries: (
-                    (aside.exists() == tries and count_slices(record) > 0 and kill_server(bench))
-                    or process.poll() is not None
-                )
-            )
+            assert process.stands_still(lambda tries=tries: aside.exists() == tries), process.communicate()
+            assert kill_server(bench)
+            if not tries:
+                process.send_signal(signal.SIGCONT)
+        process.go_on()
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 4, stderr
     assert "the server was killed by SIGKILL" in stderr
@@ -129,9 +130,10 @@ def test_a_variant_that_breaks_the_load_is_given_up_and_the_others_go_on(bench: 
 def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Bench) -> None:
     record = bench.folder / "stopped"
     study = write_study(bench, SLOW, TWIN, minutes=1)
-    with bench.started("run", study, "--out", "stopped") as process:
-        assert wait_until(lambda: count_slices(record) >= 7)
+    with bench.started("run", study, "--out", "stopped", stops_at=SliceWriter.add) as process:
+        assert process.stands_still(lambda: count_slices(record) >= 7), process.communicate()
         process.send_signal(signal.SIGINT)
+        process.go_on()
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130, stderr
     assert "slow and twin do the same" in stderr
@@ -146,10 +148,11 @@ def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Ben
     # The user may have stopped it because of what was seen: the final look is left for the planned end.
     assert open_record(record).read_record().final_looks is msgspec.UNSET
     # Broken off a second time, at once and without ceremony: that block is lost, the first is not.
-    with bench.started("resume", "stopped") as process:
-        assert wait_until(lambda: count_slices(record, "0002") >= 4)
+    with bench.started("resume", "stopped", stops_at=SliceWriter.add) as process:
+        assert process.stands_still(lambda: count_slices(record, "0002") >= 4), process.communicate()
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
+        process.go_on()
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130, stderr
     bench.assert_nothing_runs()
@@ -184,17 +187,12 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
     )
     kept: list[dict[str, Any]] = []
     for command in (("run", study, "--out", "paired"), ("resume", "paired")):
-        with bench.started(*command) as process:
-            if kept:
-                # After the three of the next round; what was interrupted is set aside.
-                assert wait_until(
-                    lambda: 2 in list_whole(record) and not (max(record.glob("trials/????")) / "trial.json").exists(),
-                    within_s=600,
-                )
-            else:
-                # Samples are packed when a trial has ended, so that these are of the second one, under way.
-                assert wait_until(lambda: bool(finished_trials(record)) and any(record.glob("trials/????/os.jsonl")))
+        with bench.started(*command, stops_at=LoadWatch.see) as process:
+            # In the second trial; then after the three of the next round, as what was interrupted is set aside.
+            is_there = (lambda: 2 in list_whole(record)) if kept else (lambda: bool(finished_trials(record)))
+            assert process.stands_still(is_there), process.communicate()
             process.send_signal(signal.SIGINT)
+            process.go_on()
             _, stderr = process.communicate(timeout=600)
         assert process.returncode == 130, stderr
         assert 'nowhere: the server does not start: WAL streaming ("max_wal_senders" > 0) requires' in stderr
@@ -203,14 +201,13 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
         kept = finished_trials(record)
     # The round that was interrupted is left out, and the next one is whole, with its pair.
     whole = list_whole(record)
-    assert (kept[0]["planned"]["round"], whole[0]) == (1, 2)
-    # One, unless this process has slept.
-    assert f"there inconclusive ({count_things(len(whole), 'pair')})" in stderr
+    assert (kept[0]["planned"]["round"], whole) == (1, [2])
+    assert "there inconclusive (1 pair)" in stderr
     # What Ctrl-C interrupted is set aside; none failed.
     assert all(error is None for _, error in read_failed_tries(record))
     assert bench.read("report", "paired").returncode == 0
     report = read_report(record)
-    assert verdict_of(report, "there")["n"] == len(whole)
+    assert verdict_of(report, "there")["n"] == 1
     dropped = {variant["name"]: variant["dropped_out"] for variant in report["experiment"]["arms"]}
     assert "WAL streaming" in dropped["nowhere"]["detail"]
     assert dropped["there"] is None

@@ -9,11 +9,10 @@ import jsonschema
 import pytest
 
 from pgdyno.record.store import open_record
-from pgdyno.record.transactions.slices import read_slices
+from pgdyno.record.transactions.slices import SliceWriter, read_slices
 from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import THINKING, finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -30,15 +29,14 @@ def test_servers_side_by_side_are_killed_and_then_compared(bench: Bench) -> None
         LARGE,
         experiment='design = "live"\ndetect = "90%"\n',
         confidence="50%",
-        # Of a round that is not over when it is killed.
         duration="2s",
         warm_up="0s",
         load='scripts = ["thinking.sql"]',
     )
     record = bench.folder / "out"
-    with bench.started("run", study, "--out", "out") as process:
+    with bench.started("run", study, "--out", "out", stops_at=SliceWriter.add) as process:
         # The round is under way: its members have slices, and none is finished.
-        assert wait_until(lambda: len([*record.glob("trials/*/slices.jsonl")]) >= 3, within_s=600)
+        assert process.stands_still(), process.communicate()
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     assert [trial["planned"]["round"] for trial in finished_trials(record)] == [0, 0]

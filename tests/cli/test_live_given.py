@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.record.store import open_record
-from pgdyno.record.transactions.slices import read_slices
+from pgdyno.record.transactions.slices import SliceWriter, read_slices
 from tests.cli.experiments import count_slices, read_report, verdict_of
 from tests.cli.program import Bench
 from tests.run.test_privileges import pooling
@@ -75,11 +75,8 @@ def in_slices(bench: Bench) -> bool:
 @on_18
 def test_a_longer_script_is_slower_also_after_a_kill(cluster: Cluster, folder: Bench) -> None:
     cluster.sql(TIMEOUT)
-    # So long that the round is not over when it is killed.
-    words = compare(cluster, *SCRIPTS, "--duration", "2s")
-    with folder.started(*words) as process:
-        assert wait_until(lambda: in_slices(folder) or process.poll() is not None, within_s=600)
-        assert process.poll() is None, process.communicate()
+    with folder.started(*compare(cluster, *SCRIPTS), stops_at=SliceWriter.add) as process:
+        assert process.stands_still(lambda: in_slices(folder)), process.communicate()
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     # The kernel ends frozen processes, too, and the server the sessions of their clients, within their transactions.
@@ -141,10 +138,10 @@ def test_ctrl_c_in_a_slice_through_a_pooler_of_whole_sessions(cluster: Cluster, 
     # PgBouncer takes no options, by which the load's sessions would lift the role's timeout.
     cluster.sql("ALTER ROLE plain RESET idle_in_transaction_session_timeout")
     with pooling(cluster, mode="session", database="*") as pooled:
-        with folder.started(*compare(pooled, *SCRIPTS)) as process:
-            assert wait_until(lambda: in_slices(folder) or process.poll() is not None, within_s=600)
-            assert process.poll() is None, process.communicate()
+        with folder.started(*compare(pooled, *SCRIPTS), stops_at=SliceWriter.add) as process:
+            assert process.stands_still(lambda: in_slices(folder)), process.communicate()
             process.send_signal(signal.SIGINT)
+            process.go_on()
             _, said = process.communicate(timeout=600)
         assert process.returncode == 130, said
         assert (copies(cluster), loads(cluster)) == ("", "")

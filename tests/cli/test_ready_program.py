@@ -11,11 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.errors import PgdynoError
+from pgdyno.run.host.freezer import is_stopped
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.load.log_stream import FollowedLog, LogRequest, LogTask
 from tests.forks import HelperPopen
-from tests.ready_program import run_program
+from tests.ready_program import Program, run_program
 
 
 def test_a_fork_has_the_arguments_folder_environment_streams_and_exit_code_of_a_new_python(tmp_path: Path) -> None:
@@ -25,6 +27,27 @@ def test_a_fork_has_the_arguments_folder_environment_streams_and_exit_code_of_a_
         forked, fresh = (run_program(words, cwd=tmp_path, env=environment, prefix=way) for way in ((), ("env",)))
         assert (forked.returncode, forked.stdout, forked.stderr) == (code, fresh.stdout, fresh.stderr)
         assert fresh.returncode == code
+
+
+@pytest.mark.parametrize("prefix", [(), ("env",)])
+def test_a_program_that_stops_itself_stands_still_until_it_is_let_go_on(prefix: tuple[str, ...]) -> None:
+    # It stops once, at its only error.
+    words = ("list", "--records", "/nowhere")
+    done = run_program(words, prefix=prefix)
+    for is_there in (True, False):
+        asked: list[bool] = []
+
+        def condition(asked: list[bool] = asked, is_there: bool = is_there) -> bool:
+            asked.append(is_stopped(process.pid))
+            return is_there
+
+        with Program(
+            words, prefix=prefix, stops_at=PgdynoError.__init__, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stands_still(condition) is is_there
+            process.go_on()
+            assert process.communicate() == (done.stdout, done.stderr)
+        assert (process.returncode, asked) == (done.returncode, [True])
 
 
 def look_at_reader(log_folder: Path) -> dict[str, object]:

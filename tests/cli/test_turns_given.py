@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pgdyno.record.store import open_record
 from pgdyno.record.transactions.slices import read_slices
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.record.types import UNSEEN_GAPS
+from pgdyno.run.turn_member import _Turn
 from tests.cli.experiments import LATE, THINKING, finished_trials, read_report, verdict_of
 from tests.cli.program import Bench, run_here
 from tests.run.test_privileges import pooling
@@ -120,19 +120,11 @@ def test_a_kill_ctrl_c_and_a_restart_in_a_turn_leave_nothing_that_counts(cluster
     words = ("compare", "--clients", "1", "--clients", "4", *dsn(cluster.root), "--workload", "holding.sql", *NEAR)
     record = folder.folder / "out"
 
-    def wait_for_turn(process: subprocess.Popen[str], rounds: int, state: str = "") -> None:
-        """Wait until that many rounds have begun and sessions of a turn are in that state; who asks sooner disturbs the check."""
+    def is_in_turn(state: str = "") -> bool:
+        return cluster.sql(IN_A_TURN + state) != "0"
 
-        def is_in_turn() -> bool:
-            told = record / "pgdyno.log"
-            has_begun = told.exists() and told.read_text().count("INFO turns of ") >= rounds
-            return has_begun and cluster.sql(IN_A_TURN + state) != "0"
-
-        assert wait_until(lambda: is_in_turn() or process.poll() is not None, within_s=600)
-        assert process.poll() is None, process.communicate()
-
-    with folder.started(*words, *SHORT) as process:
-        wait_for_turn(process, 1, " AND wait_event_type = 'Lock'")
+    with folder.started(*words, *SHORT, stops_at=_Turn._see) as process:
+        assert process.stands_still(lambda: is_in_turn(" AND wait_event_type = 'Lock'")), process.communicate()
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     # The kernel ends pgbench, and the server its sessions, whose clients wait for each other's row.
@@ -141,16 +133,18 @@ def test_a_kill_ctrl_c_and_a_restart_in_a_turn_leave_nothing_that_counts(cluster
     assert len(list_copies(cluster)) == 1
     cleaned = run_here(("clean", *dsn(cluster.root), "--yes"), cwd=folder.folder)
     assert (cleaned.returncode, list_databases(cluster)) == (0, []), cleaned.stderr
-    with folder.started("resume", "out") as process:
-        wait_for_turn(process, 2)
+    with folder.started("resume", "out", stops_at=_Turn._see) as process:
+        assert process.stands_still(is_in_turn), process.communicate()
         process.send_signal(signal.SIGINT)
+        process.go_on()
         _, said = process.communicate(timeout=600)
     assert process.returncode == 130, said
     assert (cluster.sql(IN_A_TURN), list_copies(cluster)) == ("0", [])
-    with folder.started("resume", "out") as process:
-        wait_for_turn(process, 3)
+    with folder.started("resume", "out", stops_at=_Turn._see) as process:
+        assert process.stands_still(is_in_turn), process.communicate()
         cluster.stop()
         cluster.start()
+        process.go_on()
         _, said = process.communicate(timeout=600)
     assert process.returncode == 0, said
     assert "failed: the server was restarted in the middle of a trial" in said
