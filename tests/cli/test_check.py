@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,10 @@ class Said:
         self.exit_code = done.returncode
         self.document: dict[str, Any] = json.loads(done.stdout)
         self.findings = {finding["rule"]: finding for finding in self.document["findings"]}
+
+    @property
+    def busiest(self) -> set[int]:
+        return {one["pid"] for one in self.document["facts"]["activity"]["busiest"]}
 
     def seen(self, rule: str) -> str:
         return "; ".join(one["seen"] for one in self.document["findings"] if one["rule"] == rule)
@@ -196,20 +199,26 @@ def test_what_it_does_not_take(tmp_path: Path) -> None:
 
 def test_a_busy_machine(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as loop:
-        began_s = time.monotonic()
-        said = check("--home", str(tmp_path))
-        cpu_s = sum(map(int, Path(f"/proc/{loop.pid}/stat").read_text().split()[13:15])) / os.sysconf("SC_CLK_TCK")
-        share = cpu_s / (time.monotonic() - began_s)
-        name = Path(f"/proc/{loop.pid}/comm").read_text().strip()
-        loop.kill()
-    assert said.exit_code == 1
-    finding = said.findings["busy-machine"]
-    # Where others do the same there may be busier ones to name: only five are named.
-    named = said.document["facts"]["activity"]["busiest"]
-    is_named = loop.pid in {one["pid"] for one in named}
-    assert share < 0.6 or is_named or len(named) == 5
-    assert share < 0.6 or not is_named or f"(pid {loop.pid}" in finding["seen"]
-    assert share < 0.6 or not is_named or f"{name} of " in finding["mend"]
+        checks: list[Said] = []
+
+        def is_seen() -> bool:
+            checks.append(check("--home", str(tmp_path)))
+            # Where others do the same there may be busier ones to name: only five are named.
+            return "busy-machine" in checks[-1].findings and (
+                loop.pid in checks[-1].busiest or len(checks[-1].busiest) == 5
+            )
+
+        try:
+            # It may have stood still for as long as a check looked.
+            assert wait_until(is_seen)
+            name = Path(f"/proc/{loop.pid}/comm").read_text().strip()
+        finally:
+            loop.kill()
+    assert checks[-1].exit_code == 1
+    finding = checks[-1].findings["busy-machine"]
+    if loop.pid in checks[-1].busiest:
+        assert f"(pid {loop.pid}" in finding["seen"]
+        assert f"{name} of " in finding["mend"]
     assert str(loop.pid) not in finding["mend"]
 
 
