@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.measured_load import _Observers
 from tests.cli.program import GENTLE, SMALL, Bench
 from tests.waiting import wait_until
 
@@ -22,7 +22,7 @@ def test_a_trial_whose_program_is_killed_is_repeated_once_and_the_next_command_w
     first, second = (loaded.folder / "killed" / "trials" / number for number in ("0001", "0002"))
     set_aside = second.with_name("0002.cut-1")
     long = ("--workload", "tpcb-like", "--rounds", "2", *LONG, "--warm-up", "0s")
-    with loaded.started("bench", *SMALL, *GENTLE, *long, "--out", "killed", stops_at=LoadWatch.see) as process:
+    with loaded.started("bench", *SMALL, *GENTLE, *long, "--out", "killed", stops_at=_Observers.follow) as process:
         for victim, tries in (("bin/postgres -D", 0), ("bin/pgbench --no-vacuum", 1)):
 
             def is_at_work(tries: int = tries) -> bool:

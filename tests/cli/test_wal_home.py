@@ -13,12 +13,14 @@ import pytest
 
 from pgdyno.analyse.series import ChartKind
 from pgdyno.flow.report import compose_report
+from pgdyno.record.samples.files import read_os_samples
 from pgdyno.record.store import open_record
+from pgdyno.record.transactions.slices import SliceWriter
 from pgdyno.report.sections.comparison.variants import describe_variants
+from pgdyno.run.measured_load import _Observers
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, finished_trials, read_report, write_study
 from tests.cli.program import GENTLE, SMALL, Bench
 from tests.loops import mounted_loop, needs_root
-from tests.waiting import wait_until
 
 IS_ROOT = os.geteuid() == 0
 
@@ -38,19 +40,18 @@ def clusters(wal: Path) -> set[str]:
 @pytest.mark.cluster
 def test_trials_before_and_after_a_kill(bench: Bench, wal: Path) -> None:
     record = bench.folder / "out"
-    # The second trial must not end before its WAL has been looked at.
-    long = ("--rounds", "2", "--duration", "5s")
-    begin = ["bench", *SMALL, *GENTLE, *long, "--workload", "simple-update", "--wal-home", "wal"]
-    with bench.started(*begin, "--out", "out") as process:
-        assert wait_until((record / "trials/0001/os.jsonl").exists, within_s=600)
+    begin = ["bench", *SMALL, *GENTLE, "--rounds", "2", "--workload", "simple-update", "--wal-home", "wal"]
+    with bench.started(*begin, "--out", "out", stops_at=_Observers.follow) as process:
+        assert process.stands_still((record / "trials/0001/os.jsonl").exists), process.communicate()
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     assert clusters(wal) == {"pg_wal"}
-    with bench.started("resume", "out") as process:
-        assert wait_until((record / "trials/0002/os.jsonl").exists, within_s=600)
+    with bench.started("resume", "out", stops_at=_Observers.follow) as process:
+        assert process.stands_still((record / "trials/0002/os.jsonl").exists), process.communicate()
         assert clusters(wal) == {"pg_wal"}
         link = bench.home / "work/data/pg_wal"
         assert link.resolve() == wal / "pgdyno-wal/pg_wal"
+        process.go_on()
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     assert [trial["status"] for trial in finished_trials(record)] == ["finished"] * 2
@@ -61,10 +62,9 @@ def test_trials_before_and_after_a_kill(bench: Bench, wal: Path) -> None:
 @pytest.mark.cluster
 def test_what_a_kill_has_left_is_removed_by_clean(bench: Bench, wal: Path) -> None:
     record = bench.folder / "out"
-    with bench.started(
-        "bench", *SMALL, *GENTLE, "--workload", "select-only", "--wal-home", "wal", "--out", "out"
-    ) as run:
-        assert wait_until((record / "trials/0001/os.jsonl").exists, within_s=600)
+    words = ("bench", *SMALL, *GENTLE, "--workload", "select-only", "--wal-home", "wal", "--out", "out")
+    with bench.started(*words, stops_at=_Observers.follow) as run:
+        assert run.stands_still((record / "trials/0001/os.jsonl").exists), run.communicate()
         run.send_signal(signal.SIGKILL)
         run.communicate(timeout=600)
     assert clusters(wal) == {"pg_wal"}
@@ -84,10 +84,12 @@ def test_a_comparison(bench: Bench, wal: Path) -> None:
         warm_up="0s",
         duration="1s",
     )
-    with bench.started("run", study, "--out", "out", "--wal-home", str(wal)) as process:
-        assert wait_until(lambda: clusters(wal) == {"pg_wal"} or process.poll() is not None, within_s=600)
-        assert process.poll() is None
-        _, stderr = process.communicate(timeout=900)
+    words = ("run", study, "--out", "out", "--wal-home", str(wal))
+    with bench.started(*words, stops_at=SliceWriter.add) as process:
+        assert process.stands_still(), process.communicate()
+        assert clusters(wal) == {"pg_wal"}
+        process.go_on()
+        _, stderr = process.communicate()
     assert process.returncode == 0, stderr
     assert read_report(bench.folder / "out")["experiment"]["design"] == "switchback"
     assert list(wal.iterdir()) == []
@@ -110,13 +112,11 @@ def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
             duration="1s",
             load='scripts = ["thinking.sql"]',
         )
-        with bench.started("run", study, "--out", "out") as process:
-            places = [bench.home / "work", wal / "pgdyno-wal", other / "work"]
-            assert wait_until(
-                lambda: all([*place.glob("slot-*")] for place in places) or process.poll() is not None, within_s=600
-            )
-            assert process.poll() is None, process.communicate()
-            _, stderr = process.communicate(timeout=900)
+        with bench.started("run", study, "--out", "out", stops_at=SliceWriter.add) as process:
+            assert process.stands_still(), process.communicate()
+            assert all([*place.glob("slot-*")] for place in (bench.home / "work", wal / "pgdyno-wal", other / "work"))
+            process.go_on()
+            _, stderr = process.communicate()
         assert process.returncode == 0, stderr
         assert list(wal.iterdir()) == []
         assert [path.name for path in (other / "work").iterdir()] == ["sockets"]
@@ -161,12 +161,16 @@ def test_every_trial_writes_to_the_disk_and_the_report_names_it(bench: Bench) ->
         assert done.returncode == 0, done.stderr
         assert f"pg_wal on xfs on {loop.device}" in done.stderr
         assert list(loop.folder.iterdir()) == []
-        report = compose_report(open_record(bench.folder / "out")).report
+        store = open_record(bench.folder / "out")
+        report = compose_report(store).report
         assert report.record.wal_device == loop.name != report.record.data_device
         (workload,) = report.analysis.workloads
         for trial in workload.trials:
-            (written,) = (one for one in trial.charts[ChartKind.DISK_THROUGHPUT] if one.label == "written of WAL disk")
-            assert max(filter(None, written.values)) > 0
+            assert "written of WAL disk" in {one.label for one in trial.charts[ChartKind.DISK_THROUGHPUT]}
+            # A look before the load and one after it there always are.
+            samples = read_os_samples(store.trial_dir(trial.record.planned.number))
+            written = samples.frame[f"disk.{loop.name}/sectors_written"].drop_nulls()
+            assert written[-1] > written[0]
             assert trial.shares["wal_disk_util_ratio"] is not None
         text = (bench.folder / "out/report.md").read_text()
         assert f"pg_wal on xfs on {loop.name}" in text
