@@ -22,7 +22,7 @@ from pgdyno.run.given.conninfo import connect
 from tests.cli.experiments import finished_trials, list_unseen
 from tests.given import LOG_PREFIX, list_unexpected
 from tests.ready_program import Program, run_program
-from tests.run.test_privileges import pooling, without_key
+from tests.run.test_privileges import pooling
 from tests.tools.delay_proxy import delaying, read_held
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 from tests.waiting import wait_until
@@ -94,13 +94,8 @@ def databases(cluster: Cluster) -> list[str]:
     return sorted(cluster.sql("SELECT datname FROM pg_database WHERE datname LIKE 'pgdyno%'").split())
 
 
-def dump(cluster: Cluster, database: str) -> str:
-    options = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")
-    return without_key(cluster.run("pg_dump", *options, database))
-
-
 def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
-    before, log = dump(cluster, "neighbour"), cluster.root / "server.log"
+    before, log = cluster.dump("neighbour"), cluster.root / "server.log"
     begins = len(log.read_text(errors="replace"))
     done = run(bench, "bench", "--dsn", uri(cluster), *SHORT, "--json")
     assert done.returncode == 0, done.stderr
@@ -116,7 +111,7 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
     assert shares["load_generator_others_ratio"] < shares["load_generator_cpu_ratio"]
     # What the server refuses to the role is rolled back, in another database.
     assert workload["trials"][0]["counts_per_transaction"]["xact_rollback_count"] == 0.0
-    assert dump(cluster, "neighbour") == before
+    assert cluster.dump("neighbour") == before
     assert list_unexpected(log.read_text(errors="replace")[begins:], role="bench") == []
     report = (bench.record / "report.md").read_text()
     assert "No GRANT" in report or "GRANT pg_monitor" in report

@@ -10,7 +10,6 @@ import pytest
 
 from tests.cli.program import GENTLE, Bench, run_here
 from tests.given import LOG_PREFIX, list_unexpected
-from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -48,11 +47,6 @@ def words(
     return (command, *more, "--dsn", dsn, "--database", database)
 
 
-def dump(cluster: Cluster, *, only: str | None = None) -> str:
-    program, named = ("pg_dumpall", ()) if only is None else ("pg_dump", (only,))
-    return without_key(cluster.run(program, "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres", *named))
-
-
 def log(cluster: Cluster) -> str:
     return (cluster.root / "server.log").read_text(errors="replace")
 
@@ -63,12 +57,12 @@ def list_said(cluster: Cluster, *, begins: int, scripts: str) -> list[str]:
 
 
 def test_it_is_only_read(cluster: Cluster, bench: Bench) -> None:
-    before = dump(cluster)
+    before = cluster.dump()
     begins = len(log(cluster))
     done = run_here((*words(cluster, "bench", "--stock-only"), "--workload", "read.sql", *SHORT), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     assert list_said(cluster, begins=begins, scripts=r"SELECT note FROM orders WHERE id = \d+;") == []
-    assert dump(cluster) == before
+    assert cluster.dump() == before
     assert "the database app is only read" in done.stderr
     assert "is kept in" not in done.stderr
     record = json.loads((bench.record / "record.json").read_text())
@@ -84,11 +78,11 @@ def test_it_is_only_read(cluster: Cluster, bench: Bench) -> None:
     cleaned = run_here(("clean", "--dsn", dsn, "--yes"), cwd=bench.folder)
     assert (cleaned.returncode, "nothing to drop" in cleaned.stdout) == (0, True), cleaned.stderr
     assert "app" not in cleaned.stdout.replace(str(cluster.root), "")
-    assert dump(cluster) == before
+    assert cluster.dump() == before
 
 
 def test_variants_are_compared_there(cluster: Cluster, bench: Bench) -> None:
-    before, begins = dump(cluster), len(log(cluster))
+    before, begins = cluster.dump(), len(log(cluster))
     varied = ("--set", "work_mem=4MB", "--set", "work_mem=8MB", "--workload", "read.sql", "--minutes", "1")
     # Twice as fast or half is near enough here: that is decided by the fewest rounds that can decide anything.
     near = ("--detect", "90%", "--confidence", "50%")
@@ -98,20 +92,20 @@ def test_variants_are_compared_there(cluster: Cluster, bench: Bench) -> None:
     done = run_here((*words(cluster, "compare"), *varied, *near, *short), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     assert list_said(cluster, begins=begins, scripts=r"SELECT note FROM orders WHERE id = \d+;") == []
-    assert dump(cluster) == before
+    assert cluster.dump() == before
     trials = [json.loads(file.read_text()) for file in bench.record.glob("trials/*/trial.json")]
     assert {value for one in trials for value in read_settings(one, "default_transaction_read_only")} == {"on"}
     assert all(one["plans"][0]["plan"] is not None for one in trials)
 
 
 def test_the_string_may_name_it_too(cluster: Cluster, bench: Bench) -> None:
-    before = dump(cluster)
+    before = cluster.dump()
     named = words(cluster, "bench", "--stock-only", dbname="app")
     done = run_here((*named, "--workload", "read.sql", *SHORT), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     done = run_here((*named, "--workload", "pay.sql", *SHORT, "--out", "other"), cwd=bench.folder)
     assert (done.returncode, "in a read-only transaction" in done.stderr) == (2, True), done.stderr
-    assert dump(cluster) == before
+    assert cluster.dump() == before
 
 
 def read_settings(trial: dict[str, list[dict[str, str]]], name: str) -> list[str]:
@@ -119,7 +113,7 @@ def read_settings(trial: dict[str, list[dict[str, str]]], name: str) -> list[str
 
 
 def test_a_script_that_writes_is_refused_before_anything_is_measured(cluster: Cluster, bench: Bench) -> None:
-    before = dump(cluster)
+    before = cluster.dump()
 
     def refuse(*more: str, said: str, database: str = "app") -> None:
         done = run_here((*words(cluster, "bench", "--stock-only", database=database), *SHORT, *more), cwd=bench.folder)
@@ -153,7 +147,7 @@ def test_a_script_that_writes_is_refused_before_anything_is_measured(cluster: Cl
     refuse("--workload", "read.sql", said="is a template", database="template1")
     done = run_here(("bench", "--database", "app", "--workload", "read.sql", "--home", "home"), cwd=bench.folder)
     assert (done.returncode, "in a given server only" in done.stderr) == (2, True), done.stderr
-    assert dump(cluster) == before
+    assert cluster.dump() == before
 
 
 def test_a_procedure_that_begins_a_transaction_that_writes(cluster: Cluster, bench: Bench) -> None:
@@ -179,7 +173,7 @@ def test_a_procedure_that_begins_a_transaction_that_writes(cluster: Cluster, ben
 
 
 def test_what_is_allowed_by_name_is_written(cluster: Cluster, bench: Bench) -> None:
-    before, begins = dump(cluster, only="neighbour"), len(log(cluster))
+    before, begins = cluster.dump("neighbour"), len(log(cluster))
     done = run_here(
         (*words(cluster, "bench", "--stock-only"), "--workload", "pay.sql", *SHORT, "--allow", "writes=app"),
         cwd=bench.folder,
@@ -187,7 +181,7 @@ def test_what_is_allowed_by_name_is_written(cluster: Cluster, bench: Bench) -> N
     assert done.returncode == 0, done.stderr
     assert "the load may write to the database app, and nothing puts it back" in done.stderr
     assert int(cluster.sql("SELECT count(*) FROM orders WHERE note = 'paid'", database="app")) > 0
-    assert dump(cluster, only="neighbour") == before
+    assert cluster.dump("neighbour") == before
     assert list_said(cluster, begins=begins, scripts=r"UPDATE orders SET note = 'paid' WHERE id = \d+;") == []
     assert json.loads((bench.record / "record.json").read_text())["are_writes_allowed"] is True
     report = (bench.record / "report.md").read_text()
@@ -198,7 +192,7 @@ def test_what_is_allowed_by_name_is_written(cluster: Cluster, bench: Bench) -> N
 def test_pgbenchs_own_tables_are_read_by_select_only(cluster: Cluster, bench: Bench) -> None:
     cluster.sql("CREATE DATABASE tables OWNER bench")
     cluster.run("pgbench", "-i", "-q", "-s", "1", "-h", str(cluster.root), "-p", str(PORT), "-U", "bench", "tables")
-    before = dump(cluster, only="tables")
+    before = cluster.dump("tables")
     named = words(cluster, "bench", "--stock-only", database="tables")
     done = run_here((*named, "--workload", "select-only", *SHORT), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
@@ -207,12 +201,12 @@ def test_pgbenchs_own_tables_are_read_by_select_only(cluster: Cluster, bench: Be
         done.stderr
     )
     assert not (bench.folder / "other").exists()
-    assert dump(cluster, only="tables") == before
+    assert cluster.dump("tables") == before
     cluster.sql("DROP DATABASE tables")
 
 
 def test_numbers_of_clients_take_turns_there(cluster: Cluster, bench: Bench) -> None:
-    before, begins = dump(cluster), len(log(cluster))
+    before, begins = cluster.dump(), len(log(cluster))
     # A client that thinks leaves the CPUs to the tests beside it.
     (bench.folder / "read.sql").write_text(f"{READ}\\sleep 20 ms\n")
     short = ("--warm-up", "0s", "--duration", "2s", "--minutes", "1")
@@ -220,7 +214,7 @@ def test_numbers_of_clients_take_turns_there(cluster: Cluster, bench: Bench) -> 
     assert done.returncode == 0, done.stderr
     assert "take turns on one server" in done.stderr
     assert list_said(cluster, begins=begins, scripts=r"SELECT note FROM orders WHERE id = \d+;") == []
-    assert dump(cluster) == before
+    assert cluster.dump() == before
     trials = [json.loads(file.read_text()) for file in bench.record.glob("trials/*/trial.json")]
     assert {value for one in trials for value in read_settings(one, "default_transaction_read_only")} == {"on"}
     assert list(bench.record.glob("trials/*/turns/001"))

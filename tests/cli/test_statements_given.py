@@ -12,7 +12,6 @@ from pgdyno.record.store import open_record
 from tests.cli.experiments import THINKING, read_report, verdict_of
 from tests.cli.test_compare_given import on_15, on_18, run
 from tests.given import LOG_PREFIX, list_unexpected
-from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -32,13 +31,9 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture
 def neighbour(cluster: Cluster) -> Iterator[None]:
     """Another database, which is the same after a test to the byte."""
-    before = dump(cluster)
+    before = cluster.dump("neighbour")
     yield
-    assert dump(cluster) == before
-
-
-def dump(cluster: Cluster) -> str:
-    return without_key(cluster.run("pg_dump", "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres", "neighbour"))
+    assert cluster.dump("neighbour") == before
 
 
 def dsn(cluster: Cluster, role: str) -> str:

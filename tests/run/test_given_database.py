@@ -29,7 +29,6 @@ from pgdyno.run.given.own_databases import _LIST, OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from tests.rows import check_rows
-from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running_given
 from tests.waiting import wait_until
 
@@ -333,8 +332,7 @@ def test_a_timeout_that_ends_a_statement_is_named(cluster: Cluster, address: Add
 
 
 def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cluster, address: Address) -> None:
-    options = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")
-    before = without_key(cluster.run("pg_dumpall", *options))
+    before = cluster.dump()
     log = cluster.root / "server.log"
     begins = log.stat().st_size
     cluster.sql("ALTER ROLE bench SET log_statement = 'all'")
@@ -342,7 +340,7 @@ def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cl
     drop_database(address, copy_database(address, loaded, study=STUDY))
     drop_database(address, loaded)
     cluster.sql("ALTER ROLE bench RESET log_statement")
-    assert without_key(cluster.run("pg_dumpall", *options)) == before
+    assert cluster.dump() == before
     with log.open(errors="replace") as file:
         file.seek(begins)
         asked = re.findall(r"LOG:  (?:statement|execute [^:]*): \s*(.*)", file.read())

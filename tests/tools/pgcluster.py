@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 from tests.facts.clusters import find_bindir
 from tests.shared import make_folder, make_once, remove_folder
+from tests.waiting import wait_until
 
 PORT = 54321
 """Names the socket file: the clusters listen on no address unless a test says so."""
@@ -63,6 +65,15 @@ class Cluster:
         """Run SQL text through psql and return its unaligned rows."""
         arguments = ("-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", str(self.root), "-p", str(PORT))
         return self.run("psql", *arguments, "-U", "postgres", "-d", database, "-c", text).strip()
+
+    def dump(self, database: str | None = None) -> str:
+        """Return what pg_dump says of a database, or pg_dumpall of all, once its sessions are gone, which others would see."""
+        program, named = ("pg_dumpall", ()) if database is None else ("pg_dump", (database,))
+        said = self.run(program, "-h", str(self.root), "-p", str(PORT), "-U", "postgres", *named)
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name IN ('pg_dump', 'pg_dumpall')"
+        assert wait_until(lambda: self.sql(sessions) == "0")
+        # A random key that newer ones write against injection.
+        return re.sub(r"^\\(un)?restrict .*$", "", said, flags=re.MULTILINE)
 
     def start(self, *options: str) -> None:
         """Start the server with `name=value` settings, and wait until it answers."""
