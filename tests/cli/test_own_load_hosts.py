@@ -53,8 +53,7 @@ def test_load_hosts_reach_a_server_of_pgdynos_own(by_ssh: Sshd) -> None:
 
 def test_load_hosts_reach_a_pooler_of_pgdynos_own_and_a_primary_with_a_standby(by_ssh: Sshd) -> None:
     """What each has a test of its own for goes together here: commits that wait for a standby, of a load through a pooler."""
-    # Rates of the pooler need two looks at it, one a second.
-    load = ("--workload", "simple-update", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "5s")
+    load = ("--workload", "simple-update", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "2s")
     topology = ("--endpoint", "pool", "--pool-size", "2", "--standbys", "1", "--set", "synchronous_commit=remote_apply")
     with some_bench() as bench:
         done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *topology, *load, *SLOW)
@@ -65,7 +64,12 @@ def test_load_hosts_reach_a_pooler_of_pgdynos_own_and_a_primary_with_a_standby(b
         report = json.loads((bench.record / "report.json").read_text())
         (seen,) = report["workloads"][0]["trials"]
         assert (seen["pooler"]["name"], seen["pooler"]["size"]) == ("pool", 2)
-        assert seen["pooler"]["transactions_per_s"] > 0.0
+        # Rates need two looks within the load, which a busy machine may not take; what was counted needs none.
+        data = read_trial_data(bench.record / "trials/0001", trial)
+        assert data.pooler is not None
+        counts = [one.transactions or 0 for one in data.pooler.samples]
+        assert data.transaction_count
+        assert counts[-1] - counts[0] > 0.3 * data.transaction_count
         assert [lag["name"] for lag in seen["standbys"]["lags"]] == ["standby1"]
         assert "replay" in seen["standbys"]["waited"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.run.measured_load import _Observers
 from tests.cli.experiments import finished_trials
 from tests.cli.program import GENTLE, SMALL, Bench
-from tests.waiting import wait_until
 
 COPY = 'rm -rf "$PGDYNO_DATA"; cp -a "$PGDYNO_TEMPLATE" "$PGDYNO_DATA"; echo "$PGDYNO_SLOT" >> "${0%/*}/calls"'
 
@@ -27,11 +27,10 @@ def test_a_study_goes_on_after_a_kill(bench: Bench, policy: str) -> None:
     record = bench.folder / "out"
     write_script(bench.folder)
     words = ["--restore", "none"] if policy == "none" else ["--restore-command", "./restore.sh"]
-    # The second trial must not end before it is killed.
-    long = ("--rounds", "3", "--warm-up", "0s", "--duration", "5s")
+    long = ("--rounds", "3", "--warm-up", "0s", "--duration", "2s")
     begin = ["bench", *SMALL, *GENTLE, *long, "--workload", "simple-update", *words]
-    with bench.started(*begin, "--out", "out") as process:
-        assert wait_until((record / "trials/0002/os.jsonl").exists, within_s=600)
+    with bench.started(*begin, "--out", "out", stops_at=_Observers.follow) as process:
+        assert process.stands_still((record / "trials/0002/os.jsonl").exists), process.communicate()
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     done = bench.run("resume", "out")
