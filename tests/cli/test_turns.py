@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from pgdyno.record.generators.turns import TURNS_DIR
+from pgdyno.run.turn_member import _Turn
 from tests.cli.experiments import THINKING, finished_trials, read_report, verdict_of
 from tests.cli.program import Bench
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-
-
-def is_within_a_turn(record: Path) -> bool:
-    """Whether the load of a turn runs, or has run."""
-    said = record.glob(f"trials/[0-9][0-9][0-9][0-9]/{TURNS_DIR}/*/pgbench.stderr")
-    return any(b"progress: " in path.read_bytes() for path in said)
 
 
 def begin_as_before(record: Path) -> None:
@@ -35,8 +30,9 @@ def test_a_sweep_that_is_killed_within_a_turn_leaves_nothing_and_is_finished(ben
     short = ("--duration", "2s", "--warm-up", "0s", "--scale", "4", "--detect", "85%", "--minutes", "6")
     out, older = bench.folder / "out", bench.folder / "older"
     words = ("sweep", "clients=3,4", *short, "--workload", "thinking.sql", "--out", "out", "--home", str(bench.home))
-    with bench.started(*words) as process:
-        assert wait_until(lambda: is_within_a_turn(out) and bench.find_process("pgbench ") is not None)
+    with bench.started(*words, stops_at=_Turn._see) as process:
+        assert process.stands_still(), process.communicate()
+        assert bench.find_process("pgbench ") is not None
         process.kill()
         process.communicate()
     bench.assert_nothing_runs()
