@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,12 @@ class Program(subprocess.Popen[str]):
         self._has_prefix = bool(prefix)
         program = ["-m", "pgdyno"]
         if stops_at is not None:
-            # Gone when it is closed.
-            self._sign = tempfile.NamedTemporaryFile(prefix="pgdyno-stops-")  # noqa: SIM115
-            told = stopping.tell_place(stops_at, Path(self._sign.name))
+            descriptor, name = tempfile.mkstemp(prefix="pgdyno-stops-")
+            os.close(descriptor)
+            self._sign = Path(name)
+            # Of a program that is killed, too.
+            weakref.finalize(self, self._sign.unlink, missing_ok=True)
+            told = stopping.tell_place(stops_at, self._sign)
             options["env"] = {**(options.get("env") or os.environ), **told}
             program = [stopping.__file__]
         argv = [*prefix, sys.executable, *program, *words]
@@ -65,7 +69,7 @@ class Program(subprocess.Popen[str]):
 
     def go_on(self) -> None:
         """Let it run to its end."""
-        self._sign.close()
+        self._sign.unlink()
         self.send_signal(signal.SIGCONT)
 
     def _has_stopped_or_ended(self) -> bool:
