@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.cli.over import _name_from_here
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.flow.far_order import make_entry, read_order
 from pgdyno.flow.over import _check_not_killed, _keep_own, _Run, _write_stub
@@ -78,6 +79,35 @@ def test_what_words_and_studies_name_by_relative_paths_goes_along(
     monkeypatch.chdir(below)
     with pytest.raises(SpecError, match=r"mine\.toml: \.\./out\.sql lies outside of this folder"):
         read_order(["run", "mine.toml"], "db1")
+
+
+def test_a_study_that_was_read_here_goes_along_by_whatever_path_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "elsewhere").symlink_to(tmp_path)
+    (tmp_path / "mine.toml").touch()
+    (study := tmp_path / "below/mine.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    for path in (study, Path("below/mine.toml"), tmp_path / "elsewhere/below/mine.toml"):
+        order = read_order(_name_from_here(path, ["run", str(path), "--out", "new"]), "db1")
+        assert (order.words[1], *order.files) == ("below/mine.toml", "below/mine.toml")
+    monkeypatch.chdir(tmp_path / "below")
+    with pytest.raises(SpecError, match=r"\.\./mine\.toml lies outside of this folder"):
+        read_order(_name_from_here(tmp_path / "mine.toml", ["run", f"{tmp_path}/mine.toml"]), "db1")
+    assert _name_from_here(None, ["check"]) == ["check"]
+
+
+def test_a_study_that_is_not_here_is_missed_before_pgdyno_is_carried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (["run", "mine.toml"], ["plan", "--json", "mine.toml"], ["run", "tpcb-like", "below/mine.toml"]):
+        with pytest.raises(SpecError, match=r"there is no study (below/)?mine\.toml here") as caught:
+            read_order(words, "db1")
+        assert "by its absolute path" in caught.value.hint
+    for words in (["run", "/there/mine.toml"], ["run", "tpcb-like", "--out", "mine.toml"], ["check", "tpcb-like"]):
+        assert not read_order(words, "db1").files
 
 
 def test_of_several_places_for_a_record_the_last_one_comes_home(

@@ -99,7 +99,7 @@ def check(
             from pgdyno.spec.read import read_study
 
             asked = read_study(study) if study is not None else make_default_study(table, scale=scale, clients=clients)
-            go_over_if_studied(asked, ui)
+            go_over_if_studied(asked, study, ui)
             if pgdata is None:
                 asked = put_wal_home(asked, wal_home)
                 result = check_study(asked, home=choose_home(home), is_planned=study is not None)

@@ -3,8 +3,10 @@
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -52,8 +54,13 @@ def go_over(machine: str, words: Sequence[str], ui: Any) -> NoReturn:
     _go_to(make_entry(machine), words, ui)
 
 
-def go_over_if_studied(study: Study, ui: Any) -> None:
+def go_over_if_studied(study: Study, path: Path | None, ui: Any) -> None:
     """Run this command on the machine of a study's server, if the study names one for a server of pgdyno's own.
+
+    Args:
+        study: The study.
+        path: Its file here, as the command line names it; None: there is none.
+        ui: Shows the progress.
 
     Raises:
         SpecError: This is another machine to which the command was sent.
@@ -70,7 +77,15 @@ def go_over_if_studied(study: Study, ui: Any) -> None:
             f"the study names {entry.ssh} as the machine of its server",
             hint=f"leave out `on {here}`: the study goes there by itself",
         )
-    _go_to(entry, sys.argv[1:], ui)
+    _go_to(entry, _name_from_here(path, sys.argv[1:]), ui)
+
+
+def _name_from_here(study: Path | None, words: Sequence[str]) -> list[str]:
+    """Return the words with a relative path of the study, which was read here: an absolute one would be of that machine."""
+    if study is None or not study.is_absolute():
+        return list(words)
+    named = os.path.relpath(study.parent.resolve() / study.name)
+    return [named if Path(word) == study else word for word in words]
 
 
 def _go_to(entry: HostEntry, words: Sequence[str], ui: Any) -> NoReturn:

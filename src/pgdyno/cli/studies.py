@@ -107,7 +107,7 @@ def run(
         from pgdyno.spec.read import read_study
 
         named = read_study(study)
-        go_over_if_studied(named, ui)
+        go_over_if_studied(named, study, ui)
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         asked = put_restoring(put_wal_home(named, wal_home), restore, restore_command)
         asked = emulate_host(asked, is_asked=emulate)
@@ -148,7 +148,7 @@ def plan(
         from pgdyno.spec.read import read_study
 
         named = read_study(study)
-        go_over_if_studied(named, ui)
+        go_over_if_studied(named, study, ui)
         asked = put_restoring(put_wal_home(named, wal_home), restore, restore_command)
         view: PlanView = view_plan(asked, place=Workspace.make(out=None, home=home, run_as=None))
         show(view)

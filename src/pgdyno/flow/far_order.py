@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from pgdyno.errors import SpecError
@@ -93,6 +94,7 @@ def read_order(words: Sequence[str], machine: str) -> Order:
     refuse_options(words)
     files = dict(_find_files(words[1:]))
     if command in _WITH_STUDY:
+        _check_studies(words[1:])
         for path in [path for path in files.values() if path.suffix == ".toml"]:
             files |= _find_scripts(path)
     size_bytes = sum(path.stat().st_size for path in files.values())
@@ -148,6 +150,17 @@ def _find_files(words: Sequence[str]) -> Mapping[str, Path]:
                 _check_inside(name, name)
                 found[os.path.normpath(name)] = Path(name)
     return found
+
+
+def _check_studies(words: Sequence[str]) -> None:
+    """Refuse a study that is not here before pgdyno is carried there, where it would be missed as well."""
+    for before, word in pairwise(("", *words)):
+        is_study = word.endswith(".toml") and not word.startswith("-") and before != "--out"
+        if is_study and not Path(word).is_absolute() and not _is_file_here(word, Path()):
+            raise SpecError(
+                f"there is no study {word} here",
+                hint="a relative path is of this machine, and the file goes along; name one that lies there by its absolute path",
+            )
 
 
 def _find_scripts(study: Path) -> Mapping[str, Path]:
