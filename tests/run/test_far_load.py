@@ -242,6 +242,18 @@ def test_pgbenches_that_hang_leave_time_for_one_that_works(tmp_path: Path, monke
     assert caught.value.args[1].count("does not say its version within 6.7 s") == 3
 
 
+def test_a_named_pgbench_is_looked_for_in_the_home_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pgbench = write_program(tmp_path, "echo 'pgbench (PostgreSQL) 18.1'")
+    assert far_load.find_pgbench(f"~/{pgbench.name}") == (str(pgbench), "18.1", 18)
+    with pytest.raises(far_load.LoadError) as caught:
+        far_load.find_pgbench("~/nowhere")
+    assert caught.value.args[1:] == (
+        f"[Errno 2] No such file or directory: '{tmp_path}/nowhere'",
+        "pgbench = '~/nowhere' must name one there",
+    )
+
+
 def test_a_pgbench_that_hangs_ends_with_the_program(tmp_path: Path) -> None:
     with asking(write_program(tmp_path, f"echo $$ >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 3000")):
         assert wait_until((tmp_path / "pid").exists)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,6 +117,21 @@ def test_each_kind_of_bad_luck_is_told_from_the_others(by_ssh: Sshd, tmp_path: P
             look_at(link)
         assert caught.value.reason.startswith(words)
         assert caught.value.hint, words
+
+
+def test_a_python_is_named_by_its_path_below_the_home_there(by_ssh: Sshd) -> None:
+    folder = by_ssh.home / "my own"
+    folder.mkdir()
+    (folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (folder / "python").chmod(0o755)
+    try:
+        with open_link(host("db1", "~/my own/python")) as link:
+            assert look_at(link).python == platform.python_version()
+    finally:
+        shutil.rmtree(folder)
+    with pytest.raises(HostError) as caught, open_link(host("db1", "~/my own/python")) as link:
+        look_at(link)
+    assert f"{folder}/python: not found" in caught.value.detail
 
 
 def test_a_machine_whose_standard_error_does_not_come_through_is_told_beside_the_others(

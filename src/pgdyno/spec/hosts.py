@@ -34,8 +34,9 @@ class HostEntry(StudyTable, frozen=True, kw_only=True):
         role: What it is in a study.
         ssh: The destination as the user would give it to `ssh`: a host, an alias of ~/.ssh/config, or account@host.
         python: A Python on that machine: 3.7 or later, or 3.11 or later if all of pgdyno runs there; absent: python3, or the
-            newest python3.N in its PATH.
-        pgbench: The pgbench of a load host; absent: the newest in its PATH and where Debian, Ubuntu and PGDG install it.
+            newest python3.N in its PATH. `~/` is the account's home there.
+        pgbench: The pgbench of a load host, as for `python`; absent: the newest in its PATH and where Debian, Ubuntu and PGDG
+            install it.
     """
 
     role: HostRole

@@ -71,8 +71,8 @@ def build_command(
     """
     newer = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, least[1] - 1, -1))
     names = (preferred, "python3", *newer) if python is None else (python,)
-    candidates = " ".join(map(shlex.quote, names))
-    first = shlex.quote("python3" if python is None else python)
+    candidates = " ".join(map(_quote, names))
+    first = _quote("python3" if python is None else python)
     is_old = f"import sys; sys.exit(sys.version_info < {least})"
     script = (
         f'for p in {candidates}; do "$p" -S -I -c "{is_old}" 2>/dev/null && exec "$p" -S -I -c "$@"; done;'
@@ -80,6 +80,11 @@ def build_command(
     )
     boot = f"exec({json.dumps(_BOOT)})"
     return "exec " + shlex.join(["sh", "-c", script, "pgdyno", boot, str(silence_s), str(size), *arguments])
+
+
+def _quote(program: str) -> str:
+    # The account's home there.
+    return f'"$HOME"/{shlex.quote(program[2:])}' if program.startswith("~/") else shlex.quote(program)
 
 
 def end_program(child: subprocess.Popen[bytes], *, within_s: float = ENDS_WITHIN_S) -> bool:

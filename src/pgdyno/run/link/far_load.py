@@ -88,7 +88,7 @@ def read_line() -> bytes:
 
 def find_pgbench(named: str | None) -> tuple[str, str, int]:
     """Return path, version and major version of the named pgbench, or of the newest one in PATH and in the usual places."""
-    paths = [named] if named else [path for path in [shutil.which("pgbench")] if path]
+    paths = [os.path.expanduser(named)] if named else [path for path in [shutil.which("pgbench")] if path]  # noqa: PTH111
     if not named:
         paths += [path for pattern in PLACES for path in glob.glob(pattern)]  # noqa: PTH207
     found, said = [], []
@@ -120,7 +120,11 @@ def find_pgbench(named: str | None) -> tuple[str, str, int]:
         else:
             said.append(f"{path}: {text}")
     if not found:
-        hint = "install postgresql-client and postgresql-contrib there, or name one with pgbench = in its [hosts] table"
+        hint = (
+            f"pgbench = {named!r} must name one there"
+            if named
+            else "install postgresql-client and postgresql-contrib there, or name one with pgbench = in its [hosts] table"
+        )
         raise LoadError("there is no pgbench that runs", "; ".join(said), hint)
     major, path, version = max(found, key=lambda one: one[0])
     if major < LEAST_VERSION:
