@@ -79,6 +79,7 @@ WRONG = [
     ),
     ("bench --scael 3", "there is no option --scael", "did you mean `--scale`?"),
     ("run mine.toml --dsn service=bench", "there is no option --dsn", "a study names its server itself"),
+    ("check --server-host db1", "there is no option --server-host", "`pgdyno on DEST check` runs it on another"),
     ("bench --zzz", "there is no option --zzz", "`pgdyno bench --help`"),
     ("--quiet bench", "there is no option --quiet", "`pgdyno bench --help`"),
     ("bnch", "no such command 'bnch'", "did you mean `pgdyno bench`? `pgdyno --help`"),

@@ -97,6 +97,15 @@ def test_a_report_names_its_machine() -> None:
     assert "; alpha: " in describe_bench(named)
 
 
+def test_one_line_says_where_the_load_came_from() -> None:
+    report = build_report()
+    host = report.record.host
+    assert host is not None
+    there = msgspec.structs.replace(report.record, load_host=msgspec.structs.replace(host, host_name="beta"))
+    assert "; the load came from beta (2 CPUs, " in describe_bench(msgspec.structs.replace(report, record=there))
+    assert "the load came from" not in describe_bench(report)
+
+
 def test_the_page_loads_nothing_and_shows_what_records_say_as_text() -> None:
     record = msgspec.structs.replace(base().record, started_at="<script>alert(1)</script>")
     names = [NamedRecord(path="a", record=record), NamedRecord(path="b", record=record)]

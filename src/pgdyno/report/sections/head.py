@@ -122,15 +122,15 @@ def describe_settings(report: ReportInput) -> str:
 
 
 def describe_bench(report: ReportInput) -> str:
-    """Describe server, machine and scale in a line."""
+    """Describe server, machines and scale in a line."""
     record, host = report.record, report.record.host
     if host is None or record.given is not None:
         return f"{describe_given(record)}; {record.plan.data_words}"
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
     return (
         f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)}; {after_name(host, size)},"
-        f" {host.data_disk.filesystem} on {host.data_disk.shown_device}{describe_wal_disk(record)};"
-        f" {record.plan.data_words}"
+        f" {host.data_disk.filesystem} on {host.data_disk.shown_device}{describe_wal_disk(record)}"
+        f"{describe_load_host(record)}; {record.plan.data_words}"
     )
 
 
