@@ -11,7 +11,8 @@ from tests.rows import check_rows
 HEAD = '[hosts.db]\nrole = "server"\n'
 STUDY = '[[workload]]\nname = "tpcb-like"\n'
 BAD = {
-    HEAD: "line 1: host db: object missing required field `ssh`",
+    HEAD: "line 1: host db: ssh is missing",
+    '[hosts.db]\nssh = "db1"\n': "line 1: host db: role is missing",
     '[hosts.db]\nrole = "pooler"\nssh = "db1"\n': "line 2: role pooler of db does nothing here",
     f'{HEAD}ssh = "db1"\npgbench = "/opt/pgbench"\n': "line 4: host db: pgbench runs on hosts with the role load",
     '[hosts.db]\nrole = "load"\nssh = "db1"\npgbench = "-x"\n': "line 4: host db: pgbench '-x' names no program",

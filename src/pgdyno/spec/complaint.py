@@ -23,6 +23,7 @@ _TYPES = {
 _EXPECTED = re.compile(r"expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`", re.IGNORECASE)
 _NO_CHOICE = re.compile(r"invalid enum value (?P<value>.*)", re.IGNORECASE)
 _UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
+_MISSING = re.compile(r"object missing required field `(?P<key>[^`]*)`", re.IGNORECASE)
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _HEADER = re.compile(r"\s*(?P<brackets>\[{1,2})\s*(?P<name>[^\]]+?)\s*\]")
 _KEY = re.compile(r"\s*(?P<name>[\w\"'.-]+)\s*=")
@@ -62,7 +63,7 @@ def read_complaint(message: str, root: type[msgspec.Struct]) -> Complaint:
     name = _split_index(path.replace("[...]", "").rpartition(".")[2])[0]
     if name:
         fact = _NO_CHOICE.sub(rf"{name} \g<value> is not known", _EXPECTED.sub(rf"{name}: \g<0>", fact))
-    fact = _EXPECTED.sub(_format_type_mismatch, fact)
+    fact = _MISSING.sub(r"\g<key> is missing", _EXPECTED.sub(_format_type_mismatch, fact))
     unknown = _UNKNOWN.search(fact)
     if unknown:
         path = f"{path}.{unknown['key']}".lstrip(".")

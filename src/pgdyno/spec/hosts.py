@@ -121,7 +121,11 @@ def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEnt
         except msgspec.ValidationError as exc:
             found = read_complaint(str(exc), HostEntry)
             where = _find_place(source, text, f"hosts.{name}.{found.path}".rstrip("."))
-            hint = f"did you mean {found.nearest}?" if found.nearest else f"its keys are {', '.join(_KEYS)}"
+            hint = f"its keys are {', '.join(_KEYS)}"
+            if found.nearest:
+                hint = f"did you mean {found.nearest}?"
+            elif found.choices:
+                hint = f"{found.key} is one of {', '.join(found.choices)}"
             raise SpecError(f"{where}: host {name}: {found.fact}", hint=hint) from exc
     try:
         return msgspec.convert(raw, dict[str, HostEntry])
