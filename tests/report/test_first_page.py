@@ -531,6 +531,7 @@ def test_the_clock_of_each_load_host_has_an_offset_of_its_own() -> None:
     table = load_hosts_table(msgspec.structs.replace(report, record=record, analysis=analysis))
     assert table is not None
     assert "pgdyno's: load1 by 0 s ± 0.2 ms; load2 by 1,000.0000 s ± 0.2 ms. Times are off by 0.200 ms" in table.remark
+    assert "A thread that waits for a CPU counts as busy." in table.remark
 
 
 def test_load_hosts_that_were_not_the_limit_are_said_not_to_be() -> None:
