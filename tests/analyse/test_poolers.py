@@ -120,6 +120,9 @@ def test_what_a_pooler_does_not_say_is_none_and_never_zero() -> None:
     figures = measure(msgspec.structs.replace(pooled, pooler=PoolerSamples(version="PgCat", samples=without)))
     assert (figures.wait_ms, figures.waiting_count, figures.waiting_clients) == (None, None, None)
     assert figures.queries_per_s == pytest.approx(3000.0)
+    assert figures.mode == "transaction"
+    said = msgspec.structs.replace(pooled.pooler, mode="session")
+    assert measure(msgspec.structs.replace(pooled, pooler=said)).mode == "session"
     # One that was restarted counts from 0 again.
     first, *others = pooled.pooler.samples
     restarted = (*others[:5], msgspec.structs.replace(first, t_s=others[5].t_s), *others[6:9])

@@ -26,6 +26,16 @@ def test_rows_of_several_users_add_up_and_a_cut_line_is_left_out(tmp_path: Path)
     assert (one.waiting_clients, one.active_servers) == (2, 6)
 
 
+def test_the_mode_is_known_where_all_pools_have_one(tmp_path: Path) -> None:
+    def line(*modes: str) -> bytes:
+        pools = ",".join(f'{{"database":"x","pool_mode":"{mode}"}}' for mode in modes)
+        return f'{{"t":1.0,"stats":[],"pools":[{pools}]}}\n'.encode()
+
+    for modes, known in ((("session", "session"), "session"), (("session", "transaction"), None), ((), None)):
+        (tmp_path / POOLER_FILE).write_bytes(HEADER + line() + line(*modes))
+        assert read_pooler(tmp_path).mode == known
+
+
 def test_columns_that_a_pooler_lacks_are_none(tmp_path: Path) -> None:
     (tmp_path / POOLER_FILE).write_bytes(HEADER + b'{"t":1.0,"stats":[{"database":"x"}],"pools":[]}\n')
     (one,) = read_pooler(tmp_path).samples

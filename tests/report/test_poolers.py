@@ -84,6 +84,16 @@ def test_what_was_not_said_is_absent_with_a_reason() -> None:
     assert row["Its thread, %"].note == "the pooler's process was not sampled"
 
 
+def test_a_mode_that_the_console_says_stands_beside_what_was_taken() -> None:
+    for mode, told in (("session", "session mode: a client has"), ("statement", "statement mode.")):
+        seen = msgspec.structs.replace(FIGURES, mode=mode, size=None)
+        (section,) = build_poolers(make_report(seen, size=None))
+        assert isinstance(section, Section)
+        words = section.blocks[0]
+        assert isinstance(words, Prose)
+        assert f"was taken to be in transaction mode, and its console says {told}" in words.words
+
+
 def test_without_samples_and_without_poolers() -> None:
     (section,) = build_poolers(make_report(msgspec.structs.replace(FIGURES, samples=0)))
     assert isinstance(section, Section)

@@ -43,6 +43,7 @@ class PoolerFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     mode: str
+    """As its console says; else as it was taken to be."""
     size: int | None
     """Server connections of the pool; None of a pooler that ran already."""
     version: str
@@ -76,7 +77,7 @@ def measure_pooler(data: TrialData, pooler: PlannedPooler | None) -> PoolerFigur
     inside = [one for one in seen if start_s <= one.t_s <= end_s]
     figures = PoolerFigures(
         name=pooler.name,
-        mode=pooler.mode.value,
+        mode=(None if data.pooler is None else data.pooler.mode) or pooler.mode.value,
         size=pooler.size,
         version="" if data.pooler is None else data.pooler.version,
         samples=len(inside),

@@ -48,6 +48,8 @@ class PoolerSamples(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     samples: tuple[PoolerSample, ...]
+    mode: str | None = None
+    """`transaction`, `session` or `statement`; None where the pooler does not say, or has several."""
 
 
 class _Line(msgspec.Struct):
@@ -85,7 +87,12 @@ def read_pooler(folder: Path) -> PoolerSamples:
         for line in read
         if line.stats is not None and line.pools is not None
     )
-    return PoolerSamples(version=msgspec.json.decode(lines[0], type=_Header).version, samples=samples)
+    modes = {str(row["pool_mode"]) for line in read for row in line.pools or () if row.get("pool_mode")}
+    return PoolerSamples(
+        version=msgspec.json.decode(lines[0], type=_Header).version,
+        samples=samples,
+        mode=modes.pop() if len(modes) == 1 else None,
+    )
 
 
 def _sum(rows: list[dict[str, Any]] | None, column: str) -> float | None:

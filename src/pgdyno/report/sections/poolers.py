@@ -13,7 +13,6 @@ from pgdyno.report.format import format_number, format_percent
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.table import Cell, Column, Table, columns, number, text
-from pgdyno.spec.pooler import PoolMode
 
 _REMARK = (
     "Means over trials with samplers. Wait is how long a transaction waited for a server connection, by the pooler's own clock; so is"
@@ -23,8 +22,8 @@ _REMARK = (
 _UNSAID = "the pooler's console did not say"
 _UNSEEN = "the pooler's process was not sampled"
 _MODES = {
-    PoolMode.TRANSACTION: "transaction mode: a client has a server connection for the length of a transaction",
-    PoolMode.SESSION: "session mode: a client has a server connection for as long as it is connected",
+    "transaction": "transaction mode: a client has a server connection for the length of a transaction",
+    "session": "session mode: a client has a server connection for as long as it is connected",
 }
 
 
@@ -67,8 +66,12 @@ def _list_figures(report: ReportInput, pooler: PlannedPooler) -> list[PoolerFigu
 
 def _describe(pooler: PlannedPooler, figures: Sequence[PoolerFigures], *, has_load_hosts: bool) -> str:
     version = next((one.version for one in figures if one.version), "a pooler whose version is not known")
-    mode = _MODES[pooler.mode]
+    mode = _MODES[pooler.mode.value]
     if pooler.size is None:
+        seen = next((one.mode for one in figures if one.mode != pooler.mode.value), None)
+        if seen is not None:
+            known = _MODES.get(seen, f"{seen} mode")
+            return f"{pooler.name} is {version}, which ran already; it was taken to be in {pooler.mode.value} mode, and its console says {known}."
         return f"{pooler.name} is {version}, which ran already; it was taken to be in {mode}."
     beside = (
         "the server, and takes its CPU time from it."
