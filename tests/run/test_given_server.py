@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +35,7 @@ from pgdyno.spec.study import CacheState, ServerSpec
 from pgdyno.spec.table import QueryMode
 from tests.rows import check_rows
 from tests.run.test_privileges import pooling
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -220,6 +223,70 @@ def test_a_pooler_is_reached_as_its_service_says_and_else_as_the_server(
     ):
         pass
     assert caught.value.fact == "the pooler bouncer: cannot connect to the server"
+
+
+@contextlib.contextmanager
+def forwarding(folder: Path, to: Path) -> Iterator[None]:
+    """Hand on one connection at a time from a socket in a folder: a pooler that passes on all that the server says."""
+
+    def hand_on(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while read := source.recv(65536):
+                target.sendall(read)
+            target.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            with client, socket.socket(socket.AF_UNIX) as server:
+                server.connect(f"{to}/.s.PGSQL.{PORT}")
+                back = threading.Thread(target=hand_on, args=(server, client))
+                back.start()
+                hand_on(client, server)
+                back.join()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/.s.PGSQL.{PORT}")
+        listener.listen()
+        serving = threading.Thread(target=serve)
+        serving.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
+
+
+def test_the_server_itself_is_no_pooler(cluster: Cluster, tmp_path: Path) -> None:
+    planned = PlannedPooler(name="bouncer", mode=PoolMode.TRANSACTION, size=None, most_clients=1, dsn="")
+    with running(cluster.version_major) as made:
+        made.sql("CREATE ROLE plain LOGIN CREATEDB")
+        made.listen()
+        by_socket, by_network = dsn(made.root), dsn(made.root, host=LOOPBACK)
+
+        def try_way(of_server: str, of_pooler: str) -> None:
+            with open_access(of_server) as address, open_access(of_pooler) as way:
+                server = make_server(made, address)
+                server.poolers = {"bouncer": way}
+                server.try_pooler(planned, keeps_statements=False)
+
+        rows = (
+            (by_socket, by_socket, f"both are reached at {made.root}, port {PORT}"),
+            (by_network, by_socket, "nothing is in between"),
+            (by_socket, by_network, "nothing is in between"),
+        )
+        for of_server, of_pooler, said in rows:
+            with pytest.raises(SpecError, match="the pooler bouncer is the server itself") as caught:
+                try_way(of_server, of_pooler)
+            assert said in caught.value.detail
+        # Its session has the process id that the server tells.
+        with forwarding(tmp_path, made.root):
+            try_way(by_network, dsn(tmp_path))
+        with pooling(made, mode="session", database="*") as folder:
+            try_way(by_socket, dsn(folder))
 
 
 class Away(GivenServerUnderTest):

@@ -353,7 +353,7 @@ class GivenServerUnderTest:
     def try_pooler(self, pooler: PlannedPooler, *, keeps_statements: bool) -> None:
         """Try a pooler in front of the server; see `poolers.try_pooler`."""
         way = self.poolers[pooler.name]
-        try_pooler(pooler, way, started_at=self._read_start(), keeps_statements=keeps_statements)
+        try_pooler(pooler, way, server=self._aside, started_at=self._read_start(), keeps_statements=keeps_statements)
         try_databases(pooler, way)
 
     def prepare_cache(self, state: CacheState) -> None:

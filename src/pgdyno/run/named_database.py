@@ -126,7 +126,7 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
                 hint=f"allow it with --allow writes={self._named.dbname}, or leave out --database: pgdyno then loads one of its own",
             )
         way = self.find_way(pooler.name)
-        try_pooler(pooler, way, started_at=self._read_start(), keeps_statements=keeps_statements)
+        try_pooler(pooler, way, server=self._aside, started_at=self._read_start(), keeps_statements=keeps_statements)
 
     def load(
         self,

@@ -16,6 +16,7 @@ from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.endpoints import HINT_MODE
 from pgdyno.plan.types import PlannedPooler
 from pgdyno.run.given.access import open_access
+from pgdyno.run.given.straight import find_straightness
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.pooler_console import SilentPoolerError
@@ -54,12 +55,15 @@ def open_poolers(poolers: Mapping[str, PoolerSpec], server: Address) -> Iterator
         yield found
 
 
-def try_pooler(pooler: PlannedPooler, way: Address, *, started_at: str, keeps_statements: bool) -> None:
-    """Make sure that a pooler leads to the server under test, knows databases that are made later, and takes the load's statements.
+def try_pooler(
+    pooler: PlannedPooler, way: Address, *, server: Address, started_at: str, keeps_statements: bool
+) -> None:
+    """Make sure that a pooler is one, leads to the server under test, and takes the load's statements.
 
     Args:
         pooler: The pooler.
         way: Where it is reached, with a database that it knows.
+        server: Where the server under test is reached.
         started_at: When the server under test started, which tells it from others.
         keeps_statements: Whether a load through it uses prepared statements.
 
@@ -73,6 +77,13 @@ def try_pooler(pooler: PlannedPooler, way: Address, *, started_at: str, keeps_st
                 f"the pooler {pooler.name} leads to another server",
                 detail=f"that one started at {there}, the server under test at {started_at}",
                 hint="name the server behind the pooler with --dsn",
+            )
+        reason = find_straightness(connection, way, server)
+        if reason is not None:
+            raise SpecError(
+                f"the pooler {pooler.name} is the server itself",
+                detail=reason,
+                hint=f"name the host and port of the pooler, for example --endpoint {pooler.name}='host=db1 port=6432'",
             )
     if not keeps_statements:
         return

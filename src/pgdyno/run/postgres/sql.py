@@ -337,6 +337,10 @@ AUTO_CONF = """
 SELECT lower(name) AS name, setting AS text FROM pg_catalog.pg_file_settings
 WHERE sourcefile LIKE '%%/postgresql.auto.conf' AND lower(name) = ANY(%s) ORDER BY seqno"""
 BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
+CONNECTION_ENDS = """
+SELECT pg_catalog.pg_backend_pid() AS pid,
+       pg_catalog.host(pg_catalog.inet_client_addr()) AS client_host, pg_catalog.inet_client_port() AS client_port,
+       pg_catalog.host(pg_catalog.inet_server_addr()) AS server_host, pg_catalog.inet_server_port() AS server_port"""
 
 # Nothing is executed, and what planning evaluates may write nothing.
 PLAN_CAREFULLY = "SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '5s'"
@@ -885,6 +889,22 @@ def read_own_session(connection: Connection) -> dict[str, Any]:
 def read_backend_pid(connection: Connection) -> int:
     """Read the id of the server's process that serves this session now."""
     return int(_one(connection, BACKEND_PID)["pid"])
+
+
+class ConnectionEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """Both ends of a connection as the server sees them; by a Unix socket only `pid` is known."""
+
+    pid: int
+    """Of the server's process."""
+    client_host: str | None
+    client_port: int | None
+    server_host: str | None
+    server_port: int | None
+
+
+def read_connection_ends(connection: Connection) -> ConnectionEnds:
+    """Read the ends of the connection that this session of the server has now."""
+    return msgspec.convert(_one(connection, CONNECTION_ENDS), ConnectionEnds)
 
 
 def read_settings(connection: Connection) -> tuple[SettingFact, ...]:
