@@ -125,6 +125,14 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             "--endpoint replicas and the axis pool_size",
         ),
         (("sweep", "pool_size=2,4", "--endpoint", "pool"), "--endpoint pool and the axis pool_size"),
+        # No server is there, and none is asked.
+        (("compare", *BOTH, "--dsn", "host=/nowhere"), "the pooler pool of a given server needs a connection string"),
+        (("sweep", "pool_size=2,4", "--dsn", "host=/nowhere"), "no pooler to size at the server of --dsn"),
+        (("sweep", "endpoint=primary,pool", "--dsn", "host=/nowhere"), "takes names, and no connection strings"),
+        (
+            ("compare", "--endpoint", "primary", "--endpoint", "a=sslcert=me.crt", "--dsn", "host=/nowhere"),
+            "what names the pooler a: there is no file me.crt",
+        ),
         (
             ("bench", "--endpoint", "pool", "--dsn", "host=/nowhere"),
             "compare --dsn CONNINFO --endpoint primary --endpoint NAME=",

@@ -124,6 +124,7 @@ def test_followers_that_are_not_named_need_consent(servers: tuple[Cluster, ...],
     refused = run(bench, "bench", "--dsn", dsn(primary), "--endpoint", replicas(standby), *SHORT)
     assert refused.returncode == 3, refused.stderr
     assert "Other servers follow this one" in refused.stderr
+    assert "To see how they do, read from them: --endpoint replicas=CONNINFO. `--allow busy`" in refused.stderr
     assert "none of them uses: 1, not counting replicas that the study reads from" in refused.stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.flow.given.bench import _with_whole_paths
 from pgdyno.flow.hosts import find_dsns
-from pgdyno.run.given.conninfo import name_whole_paths
+from pgdyno.run.given.conninfo import check_files, name_whole_paths
 from pgdyno.spec.read import read_study
 from tests.rows import check_rows
 
@@ -78,3 +78,18 @@ def test_all_strings_of_a_study_start_at_its_folder(tmp_path: Path) -> None:
     named = (study.server.dsn, *study.server.replicas)
     assert named == (f"passfile={tmp_path}/pw", f"passfile={tmp_path}/pw host=db2,db3") == find_dsns(str(path))
     assert [one.dsn for one in study.poolers.values()] == [f"passfile={tmp_path}/../pw port=6432", "port=1"]
+
+
+def test_a_file_that_is_not_in_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").touch()
+    for there in (
+        "sslrootcert=ca.crt",
+        "sslrootcert=system",
+        "sslcert=/none/me.crt",
+        "sslkeylogfile=keys",
+        "host=none",
+    ):
+        check_files(there, tmp_path, of="what names it")
+    with pytest.raises(SpecError, match="what names it: there is no file c/me\\.crt") as refused:
+        check_files("sslrootcert=ca.crt sslcert=c/me.crt", tmp_path, of="what names it")
+    assert refused.value.detail == f"sslcert: looked for {tmp_path}/c/me.crt"

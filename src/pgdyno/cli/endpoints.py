@@ -171,7 +171,7 @@ def read_pooler_axes(
     for axis in axes:
         levels = axis.partition("=")[2]
         if axis.startswith(_ENDPOINT_AXIS):
-            varied += _read_names(levels)
+            varied += _read_names(levels, dsn=dsn)
         if not axis.startswith(_SIZE_AXIS):
             written.append(axis)
             continue
@@ -180,6 +180,12 @@ def read_pooler_axes(
             raise SpecError(f"{axis}: a sweep needs at least two sizes", hint=_EXAMPLE_SIZES)
         written.append(_ENDPOINT_AXIS + ",".join(sizes))
     if sizes:
+        if dsn is not None:
+            raise SpecError(
+                "the axis pool_size has no pooler to size at the server of --dsn",
+                detail="pgdyno starts poolers in front of its own servers only",
+                hint="leave out --dsn, or give each size a pooler of your own: `pgdyno compare --endpoint small=CONNINFO --endpoint large=CONNINFO`",
+            )
         if any(axis.startswith(_ENDPOINT_AXIS) for axis in axes):
             raise SpecError(
                 "the axes endpoint and pool_size exclude each other",
@@ -198,13 +204,17 @@ def read_pooler_axes(
     return written, None if endpoint is None else names[0], poolers, replicas
 
 
-def _read_names(levels: str) -> list[str]:
-    if "=" in levels:
+def _read_names(levels: str, *, dsn: str | None) -> list[str]:
+    names = levels.split(",")
+    if "=" in levels or (dsn is not None and {*names} - {_PRIMARY}):
         raise SpecError(
             "the axis endpoint takes names, and no connection strings",
+            detail=""
+            if dsn is None
+            else "poolers and replicas of the server of --dsn run already, and are found by theirs",
             hint="`pgdyno compare --endpoint primary --endpoint replicas=CONNINFO` compares what runs already",
         )
-    return levels.split(",")
+    return names
 
 
 def _read_size(axis: str, level: str) -> int:

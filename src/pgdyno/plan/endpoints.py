@@ -61,12 +61,30 @@ def plan_poolers(
     Raises:
         SpecError: A load cannot run through its pooler.
     """
+    check_given_poolers(study)
     planned = []
     for name, asked in study.poolers.items():
         uses = [use for use in _list_uses(workloads, variants) if name in use.load.endpoints]
         if uses:
             planned.append(_plan_pooler(name, asked, uses, study=study, machine=machine, choices=choices))
     return tuple(planned)
+
+
+def check_given_poolers(study: Study) -> None:
+    """Refuse poolers of a given server that are not named, before it is connected to.
+
+    Raises:
+        SpecError: A load would connect to one.
+    """
+    if study.server.kind is not ServerKind.GIVEN:
+        return
+    for name, pooler in study.poolers.items():
+        if pooler.dsn is None and name in study.endpoints:
+            raise SpecError(
+                f"the pooler {name} of a given server needs a connection string",
+                detail="pgdyno starts poolers in front of its own servers only",
+                hint=f"for example --endpoint {name}='host=db1 port=6432'; in a study file: dsn",
+            )
 
 
 def has_several_endpoints(study: Study, variants: Sequence[Variant]) -> bool:
@@ -88,14 +106,7 @@ def _list_uses(workloads: Sequence[PlannedWorkload], variants: Sequence[Variant]
 def _plan_pooler(
     name: str, asked: PoolerSpec, uses: Sequence[_Use], *, study: Study, machine: Machine, choices: list[Choice]
 ) -> PlannedPooler:
-    is_given = study.server.kind is ServerKind.GIVEN
-    if is_given and asked.dsn is None:
-        raise SpecError(
-            f"the pooler {name} of a given server needs a connection string",
-            detail="pgdyno starts poolers in front of its own servers only",
-            hint=f"for example --endpoint {name}='host=db1 port=6432'; in a study file: dsn",
-        )
-    if not is_given and asked.dsn is not None:
+    if study.server.kind is not ServerKind.GIVEN and asked.dsn is not None:
         raise SpecError(
             f"the pooler {name} runs already, and the server is one that pgdyno starts",
             hint="name the server behind it with --dsn, or leave out its connection string: pgdyno then starts a PgBouncer",

@@ -271,7 +271,7 @@ def _replicas(server: GivenServer, _: int) -> Iterator[Finding]:
             evidence=f"connected standbys, and replication slots that none of them uses: {server.replica_count},"
             " not counting replicas that the study reads from",
             why="They get all that a load writes, may fall behind, and keep WAL on this server's disk.",
-            advice="Measure a server without replicas, or accept that.",
+            advice="Measure a server without replicas, or accept that. To see how they do, read from them: --endpoint replicas=CONNINFO.",
         )
 
 

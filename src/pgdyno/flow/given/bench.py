@@ -35,6 +35,7 @@ from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
+from pgdyno.plan.endpoints import check_given_poolers
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
 from pgdyno.plan.replicas import check_given_replicas
@@ -42,7 +43,7 @@ from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts, match_known
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord, choose_format
-from pgdyno.run.given.conninfo import has_password, hide_secrets, name_whole_paths, split_hosts
+from pgdyno.run.given.conninfo import check_files, has_password, hide_secrets, name_whole_paths, split_hosts
 from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.hosts import make_named_hosts
 from pgdyno.spec.init_file import hash_init_file
@@ -204,7 +205,8 @@ def bench_given(
     check_new(place)
     _refuse_questions(asked)
     check_given_replicas(asked)
-    _refuse_passwords(asked)
+    check_given_poolers(asked)
+    _check_strings(asked, folder)
     if asked.data.init is not None:
         # What is wrong with it shows before the server is asked anything.
         hash_init_file(Path(asked.data.init))
@@ -219,19 +221,23 @@ def bench_given(
     return report_step(store, ui)
 
 
-def _refuse_passwords(asked: Study) -> None:
+def _check_strings(asked: Study, folder: Path) -> None:
+    """Refuse connection strings with passwords, or with files that are not there."""
     strings = [
         ("dsn of [server]", asked.server.dsn),
         *(("what names replicas", dsn) for dsn in asked.server.replicas),
         *((f"what names the pooler {name}", pooler.dsn) for name, pooler in asked.poolers.items()),
     ]
     for of, dsn in strings:
-        if dsn is not None and has_password(dsn, of=of):
+        if dsn is None:
+            continue
+        if has_password(dsn, of=of):
             raise SpecError(
                 "a study and its record hold no password",
                 detail=f"{of} has one",
                 hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD",
             )
+        check_files(dsn, folder, of=of)
 
 
 def begin_given_record(

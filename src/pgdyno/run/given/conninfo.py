@@ -55,6 +55,7 @@ SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_cl
 # "system" is libpq's word for the certificates that the machine trusts.
 _PATHS = {"passfile", "servicefile", "sslcert", "sslcrl", "sslcrldir", "sslkey", "sslkeylogfile", "sslrootcert"}
 _NO_PATHS = {"", "system"}
+_WRITTEN = {"sslkeylogfile"}
 
 
 class _Source:
@@ -126,6 +127,27 @@ def name_whole_paths(dsn: str, folder: Path, *, of: str = "--dsn") -> str:
     keywords = _read(dsn, of=of)
     whole = with_whole_paths(keywords, folder)
     return dsn if whole == keywords else make_conninfo("", **whole)
+
+
+def check_files(dsn: str, folder: Path, *, of: str) -> None:
+    """Refuse a connection string with a relative path of a file that is not there: libpq passes over some in silence.
+
+    Args:
+        dsn: The string.
+        folder: Where relative paths start.
+        of: Where the user wrote it.
+
+    Raises:
+        SpecError: One is not there.
+    """
+    keywords = _read(dsn, of=of)
+    for name, path in with_whole_paths(keywords, folder).items():
+        if path != keywords[name] and name not in _WRITTEN and not os.path.exists(path):  # noqa: PTH110 - False, not an error, in a folder that is closed to us
+            raise SpecError(
+                f"{of}: there is no file {keywords[name]}",
+                detail=f"{name}: looked for {path}",
+                hint="a relative path starts at the study's folder, or at the current one of a command line: write the whole path",
+            )
 
 
 def _is_no_path(name: str, value: str) -> bool:
