@@ -21,7 +21,7 @@ from pgdyno.analyse.models.commits import (
     subtract_row_waits,
     unflushed_tps,
 )
-from pgdyno.analyse.models.reads import PageClass, predict_early_reads, predict_reads
+from pgdyno.analyse.models.reads import PageClass, find_buffers, predict_early_reads, predict_reads
 from tests.examples import TIMES
 
 MB = 1024**2
@@ -269,6 +269,28 @@ def test_of_pages_used_alike_the_share_that_is_held_is_hit(pages: int, ratio: fl
     one = PageClass(pages_count=pages, accesses_per_transaction=3)
     forecast = predict_reads([one], buffers_count=ratio * pages)
     assert forecast.reads_per_transaction == pytest.approx(3 * (1 - ratio), rel=1e-6)
+
+
+@given(
+    pages=st.lists(st.integers(1, 10**8), min_size=1, max_size=6),
+    seed=st.integers(0, 2**32 - 1),
+    ratio=st.floats(0.001, 0.999),
+)
+def test_the_pages_used_since_the_last_use_of_the_evicted_one_fill_the_buffers(
+    pages: list[int], seed: int, ratio: float
+) -> None:
+    draw = random.Random(seed)
+    classes = [PageClass(pages_count=count, accesses_per_transaction=10 ** draw.uniform(-6, 2)) for count in pages]
+    buffers = ratio * sum(pages)
+    forecast = predict_reads(classes, buffers_count=buffers)
+    used = sum(
+        one.pages_count * -math.expm1(-one.accesses_per_transaction / one.pages_count * forecast.memory_transactions)
+        for one in classes
+    )
+    assert used == pytest.approx(buffers, rel=1e-6)
+    assert find_buffers(classes, reads_per_transaction=forecast.reads_per_transaction) == pytest.approx(
+        buffers, rel=1e-6
+    )
 
 
 def test_what_fits_is_never_read() -> None:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pgdyno.analyse.capacity.bounds import CARD_KEYS, HARDLY_USED
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, Projection
 from pgdyno.analyse.disk.demand import DiskLimits
-from pgdyno.analyse.models.reads import PageClass, predict_reads
+from pgdyno.analyse.models.reads import PageClass, find_buffers, predict_reads
 from pgdyno.analyse.prediction import list_account_pages
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.types import WorkloadAnalysis
@@ -173,17 +173,9 @@ def _reads_with_memory(
     # With a page in the caches, a transaction already reads less than all pages that it needs.
     if pages >= _reads(classes, 1.0):
         return None, f"a transaction reads {pages:.3g} pages and needs {most:g}: read-ahead, or something else reads"
-    then = _reads(classes, _TIMES * _find_buffers(classes, pages))
+    then = _reads(classes, _TIMES * find_buffers(classes, reads_per_transaction=pages))
     how = f"{pages:.2g} pages read in a transaction, then {then:.2g} by Che's approximation"
     return dict.fromkeys(_READING, math.inf if then == 0.0 else pages / then), how
-
-
-def _find_buffers(classes: Sequence[PageClass], reads: float) -> float:
-    """Find how many pages all caches together hold, from the reads per transaction."""
-    from scipy.optimize import brentq  # noqa: PLC0415 - only some commands analyse
-
-    total = sum(one.pages_count for one in classes)
-    return float(brentq(lambda count: _reads(classes, count) - reads, 1.0, total))
 
 
 def _reads(classes: Sequence[PageClass], buffers: float) -> float:

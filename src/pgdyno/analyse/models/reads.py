@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 _MAX_USES = 5
 # Finer arcs, or more rounds of the clock hand, change only the third digit.
 _ARCS, _MAX_ROUNDS = 64, 40
+# A share of the root: far above what rounding adds to a step.
+_ROOT_ERROR = 1e-9
 
 
 class PageClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,29 +61,60 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
         buffers_count: Number of buffers available for them.
     """
     check_positive(buffers_count=buffers_count)
+    pages, accesses = _as_arrays(classes)
+    if pages.sum() <= buffers_count:
+        return CacheForecast(reads_per_transaction=0.0, memory_transactions=math.inf)
+    rates = accesses / pages
+
+    def find_step(memory: float) -> float:
+        used = np.exp(-rates * memory)
+        return float((buffers_count - pages @ (1.0 - used)) / (accesses @ used))
+
+    memory = _climb_to_root(find_step)
+    return CacheForecast(
+        reads_per_transaction=float(accesses @ np.exp(-rates * memory)),
+        memory_transactions=memory,
+    )
+
+
+def find_buffers(classes: Sequence[PageClass], *, reads_per_transaction: float) -> float:
+    """Find how many buffers leave so many reads per transaction in the long run: `predict_reads` the other way round.
+
+    Args:
+        classes: As for `predict_reads`.
+        reads_per_transaction: At most as many as a transaction has accesses.
+    """
+    check_positive(reads_per_transaction=reads_per_transaction)
+    pages, accesses = _as_arrays(classes)
+    rates = accesses / pages
+
+    def find_step(memory: float) -> float:
+        missed = accesses * np.exp(-rates * memory)
+        return float((missed.sum() - reads_per_transaction) / (rates @ missed))
+
+    return float(pages @ -np.expm1(-rates * _climb_to_root(find_step)))
+
+
+def _as_arrays(classes: Sequence[PageClass]) -> tuple[Floats, Floats]:
+    """Return the pages and the accesses per transaction of each class."""
     for one in classes:
         check_positive(pages_count=one.pages_count, accesses_per_transaction=one.accesses_per_transaction)
     pages = np.array([one.pages_count for one in classes])
-    accesses = np.array([one.accesses_per_transaction for one in classes])
-    if pages.sum() <= buffers_count:
-        return CacheForecast(reads_per_transaction=0.0, memory_transactions=math.inf)
-    from scipy.optimize import brentq  # noqa: PLC0415 - a third of a second, and only for data that do not fit
+    return pages, np.array([one.accesses_per_transaction for one in classes])
 
-    rates = accesses / pages
 
-    def overfull(memory: float) -> float:
-        return float(pages @ -np.expm1(-rates * memory)) - buffers_count
+def _climb_to_root(find_step: Callable[[float], float]) -> float:
+    """Find a root by Newton's method from 0, as long as a step still moves it.
 
-    # This many accesses are the minimum to fill the buffers.
-    low = high = buffers_count / accesses.sum()
-    while overfull(high) < 0.0:
-        high *= 2.0
-    memory = float(brentq(overfull, low, high)) if high > low else low
-    missed = np.exp(-rates * memory)
-    return CacheForecast(
-        reads_per_transaction=float(accesses @ missed),
-        memory_transactions=memory,
-    )
+    The functions here bend one way only, so that Newton's steps come ever nearer to the root and never pass it.
+
+    Args:
+        find_step: Gives Newton's step at a place below the root.
+    """
+    at = 0.0
+    while (step := find_step(at)) > _ROOT_ERROR * at:
+        at += step
+    return at
 
 
 def predict_early_reads(
@@ -105,8 +138,7 @@ def predict_early_reads(
     """
     check_not_negative(after=after)
     check_positive(buffers_count=buffers_count, span=until - after)
-    pages = np.array([one.pages_count for one in classes])
-    accesses = np.array([one.accesses_per_transaction for one in classes])
+    pages, accesses = _as_arrays(classes)
     if pages.sum() <= buffers_count:
         rates = accesses / pages
         return 0.0 if is_warm else float(pages @ (np.exp(-rates * after) - np.exp(-rates * until))) / (until - after)
