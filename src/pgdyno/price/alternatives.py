@@ -5,7 +5,8 @@ if that is known now. For data this means random and sequential reads and writes
 serial flushes. The declared type and number of volumes is listed again where fewer IOPS or less throughput is enough and
 costs less. Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes, and
 those with parity, are replaced by a mirror of which as many may fail: by three in place of RAID 6. A single volume is priced
-as well, and marked as not mirrored. TPS are not projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
+as well, and marked as not mirrored. TPS are not projected: for a larger instance, the result is the factor of TPS at which a
+transaction costs the same.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> Disk
     iops, bytes_per_s = _size_up(bare, volume, wanted)
     iops = max(iops, math.ceil(own.read_iops))
     mb_s = math.ceil(bytes_per_s / volume.megabyte_bytes)
-    own_mb_s = 0.0 if volume.mb is None else volume.mb.at((bare.size_bytes or 0.0) / _GIBIBYTE, iops)
+    own_mb_s = 0.0 if volume.mb is None else volume.mb.at(bare.volume_gib, iops)
     return msgspec.structs.replace(
         bare,
         volume_iops=iops if volume.iops is None or iops > own.read_iops else None,

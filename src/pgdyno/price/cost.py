@@ -19,7 +19,6 @@ from pgdyno.spec.host import DiskSpec, HostSpec
 
 # Source: AWS Pricing Calculator: 8,760 hours of a year over 12 months.
 MONTH_H = 730.0
-_GIBIBYTE = 2**30
 _TERMS = (Term.ON_DEMAND, Term.RESERVED_1Y, Term.RESERVED_3Y, Term.SPOT)
 
 
@@ -121,8 +120,8 @@ def _list_unpriced(host: HostSpec, book: PriceBook, region: str) -> dict[Volume,
         try:
             price_disk(what, disk, book, region)
         except ValueError:
-            volume, size_gib = find_volume(disk.volume or ""), (disk.size_bytes or 0.0) / _GIBIBYTE
-            paid = count_paid(volume, size_gib, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
+            volume = find_volume(disk.volume or "")
+            paid = count_paid(volume, disk.volume_gib, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
             unpriced.setdefault(volume, []).extend(paid)
     return unpriced
 
@@ -133,10 +132,10 @@ def price_disk(what: str, disk: DiskSpec, book: PriceBook, region: str) -> Part 
     Raises:
         ValueError: A part of the price is unknown.
     """
-    if disk.volume is None or disk.size_bytes is None or disk.disk_kind != "network-ssd":
+    if disk.volume is None or disk.disk_kind != "network-ssd":
         return None
     volume = book.find_volume(disk.volume, region)
-    each = price_of(volume, disk.size_bytes / _GIBIBYTE, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
+    each = price_of(volume, disk.volume_gib, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
     bought = f" with {disk.volume_iops:,} IOPS" if disk.volume_iops is not None else ""
     bought += f" and {disk.volume_mb_s:,} MB/s" if disk.volume_mb_s is not None else ""
     return Part(

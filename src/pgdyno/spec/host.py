@@ -125,21 +125,32 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
         return None if self.chunk is None else _read_bytes("chunk", self.chunk)
 
     @property
+    def volume_gib(self) -> float:
+        """Size of each volume, in GiB.
+
+        Raises:
+            ValueError: No size is declared.
+        """
+        if self.size_bytes is None:
+            raise ValueError("size is missing: a volume's performance depends on it")
+        return self.size_bytes / _GIBIBYTE
+
+    @property
     def volume_ability(self) -> Ability:
         """Performance of each volume.
 
         Raises:
-            ValueError: No volume is declared, or its type is unknown.
+            ValueError: No volume is declared, its type is unknown, it has no size, or such a volume is impossible.
         """
-        if self.volume is None or self.size is None:
-            raise ValueError("size is missing: a volume's performance depends on it")
+        if self.volume is None:
+            raise ValueError("no volume is declared")
         try:
             volume = find_volume(self.volume)
         except SpecError as exc:
             raise ValueError(f"volume {self.volume!r} is unknown: {exc.detail}") from exc
-        size_bytes = self.size_bytes or 0.0
+        size_gib = self.volume_gib
         try:
-            return ability_of(volume, size_bytes / _GIBIBYTE, iops=self.volume_iops, mb_s=self.volume_mb_s)
+            return ability_of(volume, size_gib, iops=self.volume_iops, mb_s=self.volume_mb_s)
         except ValueError as exc:
             raise ValueError(f"volume {self.volume}: {exc}") from exc
 

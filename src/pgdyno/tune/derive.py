@@ -29,7 +29,7 @@ from pgdyno.tune.rules.standbys import derive_standbys, find_absence
 from pgdyno.tune.rules.storage import derive_storage
 from pgdyno.tune.rules.wal import derive_wal
 from pgdyno.tune.rules.wal_pace import compression_of, distance_of, rate_of
-from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Estimated, Layer, Target, TuningSubject, WorkloadClass
+from pgdyno.tune.types import Derived, DerivedSettings, Estimated, Layer, Target, TuningSubject, WorkloadClass
 from pgdyno.units import format_bytes, format_bytes_per_s
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
@@ -173,20 +173,18 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
     ]
     background, dirty = (draft.decided.get(f"vm.dirty_{name}") for name in ("background_bytes", "bytes"))
     if background is not None and dirty is not None:
-        scattered = "random write IOPS × 8 kB"
-        bound = scattered if disk.kind is DiskKind.HDD else "sequential write bandwidth"
         found += [
             Estimated(
                 what="wait of a flush behind other writes",
-                value=float(background.value) / disk.writeback_bytes_per_s,
+                value=float(background.value) / disk.writeback.bytes_per_s,
                 unit="s",
-                how=f"vm.dirty_background_bytes / ({bound})",
+                how=f"vm.dirty_background_bytes / ({disk.writeback.words})",
             ),
             Estimated(
                 what="longest wait, after a burst",
-                value=float(dirty.value) / disk.scattered_bytes_per_s,
+                value=float(dirty.value) / disk.scattered.bytes_per_s,
                 unit="s",
-                how=f"vm.dirty_bytes / ({scattered}), if every page is a write of its own",
+                how=f"vm.dirty_bytes / ({disk.scattered.words}), if every page is a write of its own",
             ),
         ]
     return tuple(found)

@@ -98,6 +98,16 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """Disks that a full stripe spans."""
 
 
+class WriteRate(msgspec.Struct, frozen=True, kw_only=True):
+    """A rate at which a disk writes."""
+
+    bytes_per_s: float
+    known: Known
+    """The figure that it follows from."""
+    words: str
+    """How it follows, for a formula."""
+
+
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """The performance of a storage path."""
 
@@ -126,14 +136,22 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         return max(1.0, self.read_bytes_per_s.value / PAGE_BYTES / self.random_read_iops.value)
 
     @property
-    def scattered_bytes_per_s(self) -> float:
-        """Throughput of pages that lie all over it, each a write of its own."""
-        return min(self.write_bytes_per_s.value, self.random_write_iops.value * PAGE_BYTES)
+    def scattered(self) -> WriteRate:
+        """Rate of pages that lie all over it, each a write of its own."""
+        return WriteRate(
+            bytes_per_s=min(self.write_bytes_per_s.value, self.random_write_iops.value * PAGE_BYTES),
+            known=self.random_write_iops,
+            words="random write IOPS × 8 kB",
+        )
 
     @property
-    def writeback_bytes_per_s(self) -> float:
-        """Throughput by which dirty pages are bounded: pages of PostgreSQL's lie all over, and each costs a seek on a disk that spins."""
-        return self.scattered_bytes_per_s if self.kind is DiskKind.HDD else self.write_bytes_per_s.value
+    def writeback(self) -> WriteRate:
+        """Rate at which the kernel writes changed pages back. They lie all over a disk, and cost one that spins a seek each."""
+        if self.kind is DiskKind.HDD:
+            return self.scattered
+        return WriteRate(
+            bytes_per_s=self.write_bytes_per_s.value, known=self.write_bytes_per_s, words="sequential write bandwidth"
+        )
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.units import PAGE_BYTES, format_cpus
 
-_GIBIBYTE, _MEGABYTE = 2**30, 10**6
+_MEGABYTE = 10**6
 _NO_FLUSH = "no source says how long a flush takes: declare volume_latency_ms, or measure"
 _NO_FLUSH_OF_PARITY = "with parity a small write reads before it writes, and a controller's cache may hide that: declare flush_ms, or measure"
 
@@ -340,7 +340,7 @@ def _capacity(disk: DiskSpec, size_bytes: float) -> Ceiling:
 
 
 def _find_price(disk: DiskSpec, region: str, absent: dict[str, str]) -> Price | None:
-    if disk.volume is None or disk.size_bytes is None:
+    if disk.volume is None:
         absent["price"] = "none is known, as no volume of a cloud is named"
         return None
     if disk.disk_kind != "network-ssd":
@@ -349,9 +349,9 @@ def _find_price(disk: DiskSpec, region: str, absent: dict[str, str]) -> Price | 
     if region != REGION:
         absent["price"] = f"no source says what {disk.volume} costs in {region}"
         return None
-    volume, size_gib = find_volume(disk.volume), disk.size_bytes / _GIBIBYTE
+    volume = find_volume(disk.volume)
     try:
-        each = price_of(volume, size_gib, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
+        each = price_of(volume, disk.volume_gib, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
     except ValueError as exc:
         absent["price"] = str(exc)
         return None

@@ -114,7 +114,9 @@ def with_whole_paths(keywords: Mapping[str, str], folder: Path = Path()) -> dict
 
 
 def name_whole_paths(dsn: str, folder: Path, *, of: str = "--dsn") -> str:
-    """Return a connection string that is good in any folder, and as it is if it names no file from a folder.
+    """Return a connection string with the paths of files from the root, so that it holds in any folder.
+
+    Where that changes no path, it is returned as it was written.
 
     Args:
         dsn: The string.
@@ -258,7 +260,10 @@ def _read(dsn: str, *, of: str = "--dsn") -> dict[str, Any]:
 
 
 def _find_near(said: str) -> list[str]:
-    """Return the keyword that is most like one that libpq does not know, which may be a part of a password and is not repeated."""
+    """Return the keyword of libpq's that is most like the one it complains of; none if none is like it.
+
+    The one it complains of may be a part of a password, and is not returned.
+    """
     unknown = _UNKNOWN.search(said)
     known = [one.keyword.decode() for one in psycopg.pq.Conninfo.get_defaults()]
     return difflib.get_close_matches(unknown[1], known, n=1) if unknown else []

@@ -19,7 +19,7 @@ from pgdyno.tune.memory import (
     wants_huge_pages,
 )
 from pgdyno.tune.rules.huge_pages import note_own_size
-from pgdyno.tune.types import DiskKind, Known, Layer, Target
+from pgdyno.tune.types import Known, Layer, Target
 from pgdyno.units import format_bytes
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
@@ -121,11 +121,8 @@ def _put_huge_pages(draft: Draft) -> None:
 
 def _put_dirty(draft: Draft) -> None:
     subject = draft.subject
-    disk = subject.disk
-    rate, bound, reason = disk.write_bytes_per_s, "sequential write bandwidth", _DIRTY_IN_SEQUENCE
-    if disk.kind is DiskKind.HDD:
-        rate, bound, reason = disk.random_write_iops, "random write IOPS × 8 kB", _DIRTY_SCATTERED
-    lets = disk.writeback_bytes_per_s * subject.stall_s.value
+    rate = subject.disk.writeback
+    lets = rate.bytes_per_s * subject.stall_s.value
     wanted = max(_LEAST_BACKGROUND_BYTES, lets)
     stock = _STOCK_BACKGROUND_RATIO * subject.memory.value
     get = subject.kernel.sysctls.get
@@ -147,9 +144,9 @@ def _put_dirty(draft: Draft) -> None:
         draft,
         "vm.dirty_background_bytes",
         f"{background:.0f}",
-        reason=reason,
-        formula=f"{bound} × allowed stall, at least 64 MB, at most a tenth of the memory",
-        inputs=(rate, subject.stall_s, subject.memory),
+        reason=_DIRTY_SCATTERED if rate == subject.disk.scattered else _DIRTY_IN_SEQUENCE,
+        formula=f"{rate.words} × allowed stall, at least 64 MB, at most a tenth of the memory",
+        inputs=(rate.known, subject.stall_s, subject.memory),
         source=shared_source,
         trades="a page that changes again soon is written twice",
     )
@@ -159,7 +156,7 @@ def _put_dirty(draft: Draft) -> None:
         f"{dirty:.0f}",
         reason="in a burst this much may pile up before the kernel makes the writing processes wait.",
         formula="4 × vm.dirty_background_bytes, at most a fifth of the memory",
-        inputs=(rate, subject.stall_s, subject.memory),
+        inputs=(rate.known, subject.stall_s, subject.memory),
         source=shared_source,
         trades="programs that write much wait sooner than at the kernel's default, a fifth of the memory",
     )
