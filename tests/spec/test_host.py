@@ -58,6 +58,14 @@ def test_sizes_are_counted_as_who_sells_the_disk_counts(disk: DiskSpec, size_byt
     assert disk.size_bytes == pytest.approx(size_bytes)
 
 
+def test_a_disk_without_a_size_has_none_of_0() -> None:
+    with pytest.raises(ValueError, match="size is missing"):
+        _ = DiskSpec(kind="network-ssd").volume_gib
+    # What is wrong with the type of a volume is said first.
+    with pytest.raises(ValueError, match="'gp9' is unknown"):
+        DiskSpec(volume="gp9")
+
+
 def test_a_study_may_declare_its_host_in_part() -> None:
     study = read_study(Path(__file__).parent / "good" / "host.toml")
     assert study.host is not None

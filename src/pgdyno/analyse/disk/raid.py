@@ -22,10 +22,14 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
     disk_count: int
     reads: float
     """Small reads at random places."""
-    writes: float
-    """Small writes at random places; parity costs extra reads and writes."""
-    read_first: float
-    """Small reads before each small write, of what its parity is computed from."""
+    sharing: int
+    """Disks that share the work of small writes at random places: all, or the parity disk of RAID 4, which has most of it."""
+    written: int
+    """Writes to these for each small write."""
+    read_first: int
+    """Reads from these before each small write, of what parity is computed from."""
+    copies: int
+    """Reads and writes of all disks for each small write."""
     data: float
     """Disks of data in a full stripe: for long writes, and for capacity."""
     long_reads: float
@@ -42,31 +46,34 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
             return self.data if figure.is_write else self.long_reads
         if not figure.is_write:
             return self.reads
-        return self.disk_count / (self.disk_count / self.writes - (1.0 - write_ratio) * self.read_first)
+        return self.sharing / (self.written + write_ratio * self.read_first)
 
     def copies_of(self, figure: Transfer) -> float:
         """Return the transfers to the disks for each of ours: a read goes to one disk, a write to each mirror."""
-        return self.disk_count / self.of(figure) if figure.is_write else 1.0
+        if not figure.is_write:
+            return 1.0
+        return self.disk_count / self.data if figure.unit == "bytes/s" else self.copies
 
 
 # Disks of a level that may fail at once, whichever they are; of a mirror all but one. Source: md(4).
 _SURVIVED: dict[int | None, int] = {5: 1, 6: 2, 10: 1}
 _PARITY = frozenset({"raid4", "raid5", "raid6"})
-# Small reads, small writes and disks of data of n disks, by level as md calls it; each is one disk's at least. A write waits
-# for all mirrors; a write with parity reads the old data and parity and writes both again, which is 4 I/Os, and 6 with two
-# parities; or it reads the rest of the stripe, which is n I/Os and fewer where n is below these: 3 of three disks.
-# The one parity disk of RAID 4 serves no reads, and has two I/Os of every write.
+# Of n disks, by level as md calls it: those that serve small reads, those of data, and the writes and reads of all for a small
+# write. A write waits for all mirrors. One with parity reads the old data and parity and writes both again, which is 4 I/Os,
+# and 6 with two parities; or it reads the rest of the stripe where that is less: 3 I/Os of three disks.
+# The one parity disk of RAID 4 serves no reads.
 # Source: md(4); Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214; Chen et al. 1994, doi:10.1145/176979.176981, table 1.
-_TIMES: dict[str, Callable[[int], tuple[float, float, float]]] = {
-    "raid0": lambda n: (n, n, n),
-    "raid1": lambda n: (n, 1, 1),
-    "raid10": lambda n: (n, n / 2, n / 2),
-    "raid4": lambda n: (n - 1, 1 / 2, n - 1),
-    "raid5": lambda n: (n, n / 4, n - 1),
-    "raid6": lambda n: (n, n / 6, n - 2),
+_LEVELS: dict[str, Callable[[int], tuple[float, float, int, int]]] = {
+    "raid0": lambda n: (n, n, 1, 0),
+    "raid1": lambda n: (n, 1, n, 0),
+    "raid10": lambda n: (n, n / 2, 2, 0),
+    "raid4": lambda n: (n - 1, n - 1, 2, min(2, n - 2)),
+    "raid5": lambda n: (n, n - 1, 2, min(2, n - 2)),
+    "raid6": lambda n: (n, n - 2, 3, min(3, n - 3)),
 }
-# The I/Os of a small write that are reads. Those of RAID 4 are left out: all wait for the parity disk.
-_READ_FIRST: dict[str, Callable[[int], float]] = {"raid5": lambda n: min(2, n - 2), "raid6": lambda n: min(3, n - 3)}
+# Up to so many disks, the parity disk of RAID 4 is not read before a write: the rest of the stripe takes no more reads.
+# Source: Linux, drivers/md/raid5.c, handle_stripe_dirtying().
+_PARITY_UNREAD = 4
 
 
 def array_times(level: str, disk_count: int, *, can_seek: bool = True) -> ArrayTimes:
@@ -77,18 +84,27 @@ def array_times(level: str, disk_count: int, *, can_seek: bool = True) -> ArrayT
         disk_count: Number of equal disks, including mirrors and parity.
         can_seek: False for disks that spin, for which leaving out what another mirror reads, or parity, saves no time.
     """
-    if level == "linear":
-        # Its disks stand one behind the other, so that a file lies on one of them. Source: md(4).
-        return array_times("raid0", 1)
-    times = _TIMES.get(level, _TIMES["raid1"])(disk_count)
-    reads, writes, data = (max(1.0, float(one)) for one in times)
+    if level == "linear" or disk_count < 2:
+        # The disks of linear stand one behind the other, so that a file lies on one of them. Source: md(4).
+        level, disk_count = "raid0", 1
+    reads, data, written, read_first = _LEVELS.get(level, _LEVELS["raid1"])(disk_count)
+    data, read_first = max(1, data), max(0, read_first)
+    copies, sharing = written + read_first, disk_count
+    if level == "raid4":
+        sharing, written, read_first = 1, 1, int(disk_count > _PARITY_UNREAD)
     # A published array of eight gp3 in RAID 10 read 1,003 MiB/s with 16 requests of 1 MiB under way, and wrote 509: eight and
     # four times the 125 MiB/s of each. Parity that no read needs leaves its disk free for other data in the same way.
     # Source: github.com/ecraftagency/postgres_10k_tps_olap, data_throughput_fio and data_seq_write_fio of 2026-01-03.
     long_reads = reads if can_seek else data
-    read_first = max(0.0, _READ_FIRST[level](disk_count)) if level in _READ_FIRST else 0.0
     return ArrayTimes(
-        disk_count=disk_count, reads=reads, writes=writes, read_first=read_first, data=data, long_reads=long_reads
+        disk_count=disk_count,
+        reads=reads,
+        sharing=sharing,
+        written=written,
+        read_first=read_first,
+        copies=copies,
+        data=data,
+        long_reads=long_reads,
     )
 
 
@@ -98,6 +114,11 @@ def times_of(disk: DiskSpec) -> ArrayTimes:
         # Space beyond the first set of stripes is elsewhere: no file is faster because of it.
         return array_times("raid0", disk.lvm_stripes)
     return array_times(f"raid{disk.raid or 0}", disk.count, can_seek=disk.disk_kind != "hdd")
+
+
+def is_single(level: str) -> bool:
+    """Return whether a level keeps data on one disk each, so that no other can be read in its place."""
+    return level in _PARITY or level in {"raid0", "linear"}
 
 
 def has_parity(disk: DiskSpec) -> bool:

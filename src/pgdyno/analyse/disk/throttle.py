@@ -1,19 +1,20 @@
 """Apply the kernel's limits for a disk, those of control groups, to its ceilings.
 
 A limit of one disk of an array is no limit of the array: stripes reach the slowest disk's rate times the number of
-disks, mirrors write at the slowest disk's rate and read wherever there is no limit.
+disks, mirrors write at the slowest disk's rate and read wherever there is no limit. A small write with parity takes some of
+each disk's limit of writes, and what it reads first some of that of reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings, Transfer
-from pgdyno.analyse.disk.raid import array_times
+from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
+from pgdyno.analyse.disk.raid import array_times, is_single
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
-from pgdyno.record.machine.tunables import StorageStack
+from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.units import PAGE_BYTES
 
 # The limits that apply to each figure, and how much of each limit one I/O or byte uses: I/Os are of 8 kB.
@@ -41,38 +42,49 @@ def find_throttle(name: str, look: StorageStack, limits: Sequence[CgroupLimit]) 
         look: The disk with all devices below it.
         limits: Limits of the control groups, on any device.
     """
-    taken = _TAKEN[name]
-    by_device: dict[str | None, list[Throttle]] = {}
-    for limit in limits:
-        if limit.kind in taken:
-            found = Throttle(value=limit.value / taken[limit.kind], how=_describe_limit(limit, taken[limit.kind]))
-            by_device.setdefault(limit.device, []).append(found)
     top = look.devices[0].name if look.devices else None
-    of_path = () if top is None else _list_throttles(top, TRANSFERS[name], look, by_device)
-    return _lowest((*by_device.get(None, ()), *of_path))
+    of_path = () if top is None else _list_throttles(top, name, look, limits)
+    return _lowest((*_list_own(None, name, limits), *of_path))
 
 
-def _list_throttles(
-    name: str, figure: Transfer, look: StorageStack, by_device: Mapping[str | None, Sequence[Throttle]]
-) -> Iterator[Throttle]:
+def _list_own(device: str | None, name: str, limits: Sequence[CgroupLimit]) -> Iterator[Throttle]:
+    """Yield what the limits of one device leave of a figure; those of None are of all devices."""
+    taken = _TAKEN[name]
+    for limit in limits:
+        if limit.device == device and limit.kind in taken:
+            yield Throttle(value=limit.value / taken[limit.kind], how=_describe_limit(limit, taken[limit.kind]))
+
+
+def _list_throttles(name: str, figure: str, look: StorageStack, limits: Sequence[CgroupLimit]) -> Iterator[Throttle]:
     """Yield what the limits of a device and of the devices below it leave of a figure."""
-    yield from by_device.get(name, ())
+    yield from _list_own(name, figure, limits)
     device = next((one for one in look.devices if one.name == name), None)
-    below = () if device is None else device.below
-    limited = [one for part in below if (one := _lowest(_list_throttles(part, figure, look, by_device))) is not None]
-    least, stripe = _lowest(limited), look.stripes.get(name)
-    if least is None:
-        return
-    if stripe is None:
-        yield least
-    elif figure.is_write or len(limited) == len(below) or stripe.level == "raid0":
-        times = array_times(stripe.level, stripe.disk_count).of(figure)
+    below, stripe = () if device is None else device.below, look.stripes.get(name)
+    for used, times in _list_used(figure, stripe).items():
+        limited = [one for part in below if (one := _lowest(_list_throttles(part, used, look, limits))) is not None]
+        least = _lowest(limited)
+        # Where some mirrors have no limit, those are read.
+        is_evaded = not TRANSFERS[used].is_write and stripe is not None and not is_single(stripe.level)
+        if least is None or (is_evaded and len(limited) < len(below)):
+            continue
         how = (
             least.how
-            if times == 1
+            if stripe is None or times == 1
             else f"{times:.3g} × {least.value:,.6g}, {least.how}, of {stripe.level} of {stripe.disk_count}"
         )
         yield Throttle(value=least.value * times, how=how)
+
+
+def _list_used(figure: str, stripe: Stripe | None) -> dict[str, float]:
+    """List the figures of an array's disks that bound a figure of the array, each with the multiple of one disk's."""
+    if stripe is None:
+        return {figure: 1.0}
+    times = array_times(stripe.level, stripe.disk_count)
+    if figure != "random_write_iops":
+        return {figure: times.of(TRANSFERS[figure])}
+    # Limits of reads hold what parity reads first, and those of writes nothing of it.
+    reads = {"random_read_iops": times.sharing / times.read_first} if times.read_first else {}
+    return {figure: times.sharing / times.written, **reads}
 
 
 def _lowest(found: Iterable[Throttle]) -> Throttle | None:
