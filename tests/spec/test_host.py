@@ -8,6 +8,7 @@ import pytest
 
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.spec.host import DiskSpec, HostSpec, parse_host, read_host
+from pgdyno.spec.named_host import read_named_host
 from pgdyno.spec.read import parse_study, read_study
 from tests.rows import each_row
 
@@ -64,6 +65,14 @@ def test_a_disk_without_a_size_has_none_of_0() -> None:
     # What is wrong with the type of a volume is said first.
     with pytest.raises(ValueError, match="'gp9' is unknown"):
         DiskSpec(volume="gp9")
+
+
+def test_a_machine_is_named_by_its_instance_or_a_file() -> None:
+    assert read_named_host("r8g.2xlarge") == HostSpec(instance="r8g.2xlarge")
+    assert read_named_host("hosts/c7g.2xlarge-io2").instance == "c7g.2xlarge"
+    with pytest.raises(SpecError, match="no instance is known") as caught:
+        read_named_host("c7g.2xlarge-io2")
+    assert caught.value.hint == "did you mean hosts/c7g.2xlarge-io2?"
 
 
 def test_a_study_may_declare_its_host_in_part() -> None:
@@ -123,6 +132,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     [
         ('instance = "r8g.2xlarge"\n[host.disk]\nkind = "hdd"\n', "only a study has a [host] table"),
         ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "-5GB"\n', "shows every key with a value"),
+        ('instance = "r8g.2xlarge"\n[disk]\nkind = "local-ssd"\nsize = "1788GiB"\n', "1788 GiB are 1920GB"),
+        ('instance = "r8g.2xlarge"\n[disk]\nvolume = "io2"\nsize = "100GB"\n', "volume_iops"),
         ('instance = "r8g.2xlarge"\n[disk]\nvolume = "pd-ssd"\nsize = "5GB"\n', 'give kind = "network-ssd" instead'),
         ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsise = "5GB"\n', "did you mean size?"),
         ('instance = "r8g.2xlarge"\n[disk]\nkind = "hdd"\ncount = 4\nraid = 4\n', "one of 0, 1, 5, 6, 10"),

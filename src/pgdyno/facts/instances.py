@@ -37,7 +37,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """Sustained throughput."""
     disk_burst_bytes_per_s: float | None
     local_bytes: int | None
-    """Size of its local disks; None without local disks."""
+    """Size of all its local disks together; None without local disks. How many they are is not kept."""
     usd_per_hour: float | None
     """Price on demand with Linux; None if no source was found."""
     price_date: dt.date | None

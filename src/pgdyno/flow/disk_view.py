@@ -14,11 +14,10 @@ from pgdyno.analyse.disk.card import estimate_card
 from pgdyno.analyse.disk.ceiling import StorageCeilings
 from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, declared_entries, instance_limits_of
 from pgdyno.analyse.disk.entries import list_entries
-from pgdyno.errors import ExitCode, SpecError, did_you_mean, with_program
+from pgdyno.errors import ExitCode, SpecError, with_program
 from pgdyno.explain.disk.doubts import find_disk_doubts
 from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Severity
-from pgdyno.facts.instances import find_instance
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.device.disk_card import DiskCard, add_declared_disk, read_card
 from pgdyno.record.store import RecordStore
@@ -27,10 +26,8 @@ from pgdyno.report.input import CardView, FurtherCard
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.host import HostSpec, read_host
-from pgdyno.spec.shipped import list_shipped
+from pgdyno.spec.named_host import HOST_FILE, read_named_host
 from pgdyno.tune.hosts import ceilings_of_emulation
-
-_HOST_FILE = ".toml"
 
 
 class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +115,7 @@ def compare_cards(paths: Sequence[Path]) -> DiskComparison:
 
 
 def _view_any(path: Path) -> CardView:
-    if path.suffix != _HOST_FILE:
+    if path.suffix != HOST_FILE:
         return view_card(read_card(path), file=path)
     host = msgspec.structs.replace(read_host(path), emulate=False)
     card = DiskCard(
@@ -179,20 +176,7 @@ def read_declared(host: str | None) -> HostSpec | None:
     """
     if host is None:
         return None
-    path = Path(host)
-    is_file = path.suffix == _HOST_FILE or "/" in host or path.is_file()
-    read = read_host(path, takes_instance=True) if is_file else _read_instance(host)
-    return msgspec.structs.replace(read, emulate=False)
-
-
-def _read_instance(name: str) -> HostSpec:
-    try:
-        return HostSpec(instance=find_instance(name).name)
-    except SpecError as exc:
-        shipped = f"hosts/{name}"
-        if shipped not in list_shipped():
-            raise
-        raise SpecError(exc.fact, detail=exc.detail, hint=did_you_mean([shipped])) from exc
+    return msgspec.structs.replace(read_named_host(host), emulate=False)
 
 
 def view_further_cards(store: RecordStore, record: StudyRecord) -> Iterator[FurtherCard]:

@@ -14,7 +14,6 @@ from rich.console import RenderableType
 from pgdyno.conduct.accepted_settings import accept_settings, list_unchecked
 from pgdyno.conduct.cards.known import find_cards, read_cards, with_cards
 from pgdyno.errors import SpecError
-from pgdyno.facts.instances import find_instance
 from pgdyno.facts.versions import is_untried
 from pgdyno.flow.terminal import print_document
 from pgdyno.flow.tuned_load import find_pooler_version, read_load
@@ -31,7 +30,7 @@ from pgdyno.run.host.process import ServerUser, find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.host.tunables import read_kernel_files, read_sysctls, read_tunables
 from pgdyno.run.postgres.installation import Installation, find_installation
-from pgdyno.spec.host import HostSpec, read_host
+from pgdyno.spec.named_host import read_named_host
 from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.topology import merge_topologies
@@ -257,11 +256,8 @@ def find_shape(
     Raises:
         SpecError: The file cannot be read, or no such instance is known.
     """
-    path = Path(name)
-    is_file = path.suffix == ".toml" or "/" in name or path.is_file()
-    host = read_host(path, takes_instance=True) if is_file else find_instance(name)
-    declared = host.topology if isinstance(host, HostSpec) else None
-    measured = read_load(question.record, merge_topologies(question.wishes.topology, declared))
+    host = read_named_host(name)
+    measured = read_load(question.record, merge_topologies(question.wishes.topology, host.topology))
     dataset = find_known_dataset(question.wishes, measured, state)
     return make_shape(host, dataset_bytes=None if dataset is None else dataset.value), measured
 

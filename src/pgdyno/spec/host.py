@@ -8,6 +8,7 @@ assumption for it. Contradictory descriptions and impossible arrays are refused.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import Literal
@@ -305,6 +306,10 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
         hint = "only a study has a [host] table: in a host file they are at the top, and its disk is [disk]"
     elif found.key == "volume" and "is unknown" in found.fact:
         hint = 'of a volume that is not among them, give kind = "network-ssd" instead, and its figures, such as random_read_iops'
+    elif re.search(r"unit '[kMGT]iB'", found.fact):
+        hint = "a GB is 2^30 bytes here, but of a local disk's size 10^9, so that 1788 GiB are 1920GB"
+    elif found.key == "volume" and "none are provisioned" in found.fact:
+        hint = "volume_iops says how many each has"
     elif found.key in found.keys:
         hint = "`pgdyno studies hosts/template` shows every key with a value"
     line = find_line(text, found.path) if found.path else None

@@ -162,7 +162,7 @@ def _assume_disk(instance: Instance | None, limits: _MachineLimits, dataset_byte
         needed_gib = math.ceil(_DISK_TO_DATASET * dataset_bytes / _GIBIBYTE / _SIZE_STEP_GIB) * _SIZE_STEP_GIB
         spec = DiskSpec(volume=volume.name, size=f"{min(volume.most_gib, max(_USUAL_GIB, needed_gib)):.0f}GB")
     disk = _make_disk(spec, limits)
-    which = "the usual one" if instance.local_bytes is None else "the instance's own"
+    which = "the usual one" if instance.local_bytes is None else "all of the instance's own, taken as one"
     if needed_gib > _USUAL_GIB:
         which = f"the usual one, with room for {format_bytes(dataset_bytes)} of data and their WAL"
     assumed = {

@@ -125,17 +125,14 @@ def format_mkfs_options(filesystem: str, *, chunk_kb: int, data_disks: int) -> s
     return f"-E stride={chunk_kb // 4},stripe_width={chunk_kb // 4 * data_disks}"
 
 
-def _advise(
-    draft: Draft, disk: Disk, name: str, value: str, *, reason: str, formula: str, source: str, trades: str = ""
-) -> None:
+def _advise(draft: Draft, name: str, value: str, *, reason: str, formula: str, source: str, trades: str = "") -> None:
     draft.put_outside(
         name,
         value,
         target=Target.STORAGE,
         layer=Layer.STORAGE,
         reason=reason,
-        formula=formula,
-        inputs=(disk.write_bytes_per_s, disk.random_write_iops),
+        formula=f"no input: {formula}",
         source=source,
         trades=trades,
     )
@@ -147,7 +144,6 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
         return
     _advise(
         draft,
-        disk,
         f"mount options of {role}",
         MOUNT_OPTION,
         reason="reading a file should not cause a write.",
@@ -162,7 +158,6 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
     if chunk != array.chunk_kb:
         _advise(
             draft,
-            disk,
             f"chunk of {role}",
             f"{chunk}K",
             reason="a read of a few pages in a row then needs one disk, not two.",
@@ -172,11 +167,10 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
         )
     _advise(
         draft,
-        disk,
         f"mkfs.{filesystem} options of {role}",
         format_mkfs_options(filesystem, chunk_kb=chunk, data_disks=disks),
         reason="it aligns the file system with the stripes of the array.",
-        formula=f"chunk of {chunk} kB × {disks} data disks",
+        formula=f"the array has {disks} data disks, and its chunk is to be {chunk} kB",
         source=f"mkfs.{filesystem}(8)",
         trades="possible only when the file system is created",
     )
