@@ -113,6 +113,16 @@ def test_what_a_small_write_takes_of_the_instances_limit_is_said() -> None:
     assert "Each write to a mirror counts separately." in said[2]
 
 
+def test_what_a_small_write_takes_is_said_of_a_found_array_too(tmp_path: Path) -> None:
+    look = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
+    limits = limits_of(HostSpec(instance="c7g.2xlarge"))
+    for level, words in (("raid5", "each small write counts as 4 I/Os"), ("raid10", "a mirror counts separately")):
+        stripes = {name: msgspec.structs.replace(one, level=level) for name, one in look.stripes.items()}
+        seen = msgspec.structs.replace(look, stripes=stripes)
+        view = LayoutView(title="/data", look=seen, limits=limits, ceilings=ceilings_of_instance(limits, seen))
+        assert words in " ".join(explain_layouts([view]))
+
+
 def test_found_and_declared(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
     look = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
     view = msgspec.structs.replace(declared_views()[0], title="/data", look=look)

@@ -118,12 +118,17 @@ def times_of(disk: DiskSpec) -> ArrayTimes:
 
 def is_single(level: str) -> bool:
     """Return whether a level keeps data on one disk each, so that no other can be read in its place."""
-    return level in _PARITY or level in {"raid0", "linear"}
+    return keeps_parity(level) or level in {"raid0", "linear"}
+
+
+def keeps_parity(level: str) -> bool:
+    """Return whether a level keeps parity, for which a small write reads before it writes."""
+    return level in _PARITY
 
 
 def has_parity(disk: DiskSpec) -> bool:
-    """Return whether a declared array keeps parity, for which a small write reads before it writes."""
-    return disk.raid is not None and f"raid{disk.raid}" in _PARITY
+    """Return whether a declared array keeps parity."""
+    return keeps_parity(f"raid{disk.raid}")
 
 
 def count_survived(disk: DiskSpec) -> int:

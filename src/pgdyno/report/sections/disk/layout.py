@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
-from pgdyno.analyse.disk.raid import array_words, has_parity, times_of
+from pgdyno.analyse.disk.raid import array_words, count_copies, has_parity, keeps_parity, list_arrays, times_of
 from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.facts.mount_options import judge_mount_options
 from pgdyno.facts.volumes import find_volume
@@ -272,9 +272,16 @@ def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
 
 
 def _say_copies(view: LayoutView) -> str:
+    writes = TRANSFERS["random_write_iops"]
     if view.declared is not None and has_parity(view.declared):
-        times = times_of(view.declared).copies_of(TRANSFERS["random_write_iops"])
+        times = times_of(view.declared).copies_of(writes)
         return f"In RAID {view.declared.raid}, each small write counts as {times:.3g} I/Os."
+    if (
+        view.declared is None
+        and view.look is not None
+        and any(keeps_parity(one.level) for one in list_arrays(view.look))
+    ):
+        return f"With the parity of the array, each small write counts as {count_copies(view.look, writes):.3g} I/Os."
     return "Each write to a mirror counts separately." if _is_mirrored(view) else ""
 
 
