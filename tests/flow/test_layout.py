@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.analyse.disk.ceiling import Limit
+from pgdyno.analyse.disk.sold import tell_unsold
 from pgdyno.flow.layout import show_layouts
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.tune.hosts import make_shape
@@ -71,6 +72,20 @@ def test_a_pair_that_nobody_sells_is_computed_and_told(instance: str, volume: st
     assert view.unsold == words
     assert view.ceilings.random_read_iops is not None
     assert list(make_shape(host).remarks) == [words] * bool(words)
+
+
+def test_more_local_disks_than_the_instance_has_are_not_sold() -> None:
+    for instance, size, count, words in (
+        ("i4i.large", "9000GB", 1, "the local disks of i4i.large have 468 GB in all by its data sheet, and 9,000 GB"),
+        ("i4i.8xlarge", "3750GB", 3, "have 7,500 GB in all by its data sheet, and 11,250 GB are declared"),
+        ("i4i.8xlarge", "3750GB", 2, ""),
+        # 1,788 GiB each, eight of which were rounded together.
+        ("ecs.i2.16xlarge", "1920GB", 8, ""),
+    ):
+        disk = DiskSpec(volume="local-nvme", size=size, count=count, raid=0 if count > 1 else None)
+        said = tell_unsold(instance, disk)
+        assert words in said
+        assert bool(words) == bool(said)
 
 
 def test_such_a_pair_is_told_of_where_a_layout_and_a_price_are_shown(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import find_volume
 from pgdyno.spec.host import DiskSpec, HostSpec
 
+# Sizes of single disks are rounded.
+_ROUNDED = 1.01
 _PROVIDERS = {"aws": "AWS", "alibaba": "Alibaba Cloud"}
 
 
@@ -19,8 +21,14 @@ def tell_unsold(instance: str | None, disk: DiskSpec | None) -> str:
     if volume.provider not in {None, machine.provider}:
         theirs, ours = (_PROVIDERS[name or ""] for name in (volume.provider, machine.provider))
         return f"No such pair is sold: {volume.name} is a volume of {theirs}, and {machine.name} an instance of {ours}."
-    if volume.kind == "local-ssd" and machine.local_bytes is None:
+    if volume.kind != "local-ssd":
+        return ""
+    if machine.local_bytes is None:
         return f"No such pair is sold: {machine.name} has no local disks, and {volume.name} is one."
+    declared_bytes = disk.count * disk.volume_gib * 2**30
+    if declared_bytes > _ROUNDED * machine.local_bytes:
+        has, asked = (f"{one / 10**9:,.0f} GB" for one in (machine.local_bytes, declared_bytes))
+        return f"No such pair is sold: the local disks of {machine.name} have {has} in all by its data sheet, and {asked} are declared."
     return ""
 
 
