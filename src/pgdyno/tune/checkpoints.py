@@ -79,7 +79,7 @@ def limit_changes(disk: Disk, data_bytes: float, changes: float, every_s: float)
         changes: Changes between two checkpoints that the CPUs do.
         every_s: Time between the checkpoints.
     """
-    written = every_s * min(disk.random_write_iops.value, disk.write_bytes_per_s.value / PAGE_BYTES)
+    written = every_s * disk.scattered.bytes_per_s / PAGE_BYTES
     if _changed_pages(data_bytes, changes) <= written:
         return changes
     # Newton's method from below: the number of changed pages is concave, so that no step goes beyond the root.

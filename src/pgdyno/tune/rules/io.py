@@ -122,7 +122,7 @@ def derive_writer(draft: Draft) -> None:
     delay_s = 0.05
     # Evicted pages are at random positions.
     disk = subject.disk
-    ceiling = min(disk.write_bytes_per_s.value / PAGE_BYTES, disk.random_write_iops.value) * delay_s
+    ceiling = disk.scattered.bytes_per_s / PAGE_BYTES * delay_s
     shared_source = f"{_WRITER}; src/backend/storage/buffer/bufmgr.c, BgBufferSync()"
     for name, value, reason, formula in (
         (
