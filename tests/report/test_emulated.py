@@ -8,6 +8,7 @@ import pytest
 from pgdyno.analyse.disk.ceiling import TRANSFERS
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.study import without_emulation
+from pgdyno.facts.volumes import DiskKindName
 from pgdyno.flow.disk_view import view_card
 from pgdyno.record.device.disk_card import add_declared_disk
 from pgdyno.report.document import Prose
@@ -46,6 +47,14 @@ def test_an_emulation_is_named_with_its_nearness_and_limits() -> None:
     assert rows["data", "random reads, 8 kB"][0] == "12,000 IOPS"
     assert rows["WAL", "a flush"][0] == "1.80 ms"
     assert len(rows) == 10
+
+
+@pytest.mark.parametrize(("kind", "is_said"), [("hdd", True), ("network-ssd", False)])
+def test_that_seeks_are_not_told_from_pages_in_a_row_is_said(kind: DiskKindName, is_said: bool) -> None:
+    host = msgspec.structs.replace(HOST, wal_disk=DiskSpec(kind=kind, size="100GB"))
+    (said,) = build_emulated(report_of(host))
+    assert isinstance(said, Prose)
+    assert ("pages in a row" in said.words) is is_said
 
 
 def test_an_emulation_is_held_against_the_disks_that_it_made() -> None:

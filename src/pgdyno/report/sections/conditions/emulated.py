@@ -15,7 +15,7 @@ from pgdyno.report.sections.disk.card import ENTRY_WORDS, format_latency, show_l
 from pgdyno.report.table import Cell, Table, columns, text
 from pgdyno.spec.host import HostSpec
 from pgdyno.tune.hosts import make_shape
-from pgdyno.tune.types import Disk, Known, Origin
+from pgdyno.tune.types import Disk, DiskKind, Known, Origin
 
 _NEVER = (
     "the speed of its CPUs and of its memory",
@@ -75,6 +75,8 @@ def _list_excess(report: ReportInput, host: HostSpec) -> Iterator[str]:
         yield f"its {size} of memory, of which here are {ours}"
     if here is not None and here.memory_limit_bytes is not None:
         yield "its limits of dirty pages where they are a share of memory: with control groups of version 1, of this machine's"
+    if DiskKind.HDD in {disk.kind for disk in (shape.disk, shape.wal_disk) if disk is not None}:
+        yield "that a disk that spins needs no seek between pages in a row, WAL among them: its IOPS hold for these, too"
 
 
 def _describe_nearness(name: str, view: CardView, host: HostSpec) -> str:
