@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from pgdyno.conduct.study import recording
+from pgdyno.explain.finding import Finding, Severity
 from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.live.watch import _update
 from pgdyno.flow.report import compose_report
@@ -31,6 +32,7 @@ from pgdyno.run.page_server import HOST, Updates, listen, serving
 from tests.records import copy_record, edit
 from tests.report.accessibility import find_barriers, read_chart_colours
 from tests.report.browser import CHROMIUM, Browser
+from tests.report.build import build_report
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_scaling import build_bench
 from tests.tools.pgcluster import LOOPBACK
@@ -54,6 +56,33 @@ def test_the_figures_are_those_of_the_report(tmp_path: Path) -> None:
     assert trial["number"] == 2
     assert {"tps", "latency", "cpu", "waits"} <= {chart["kind"] for chart in trial["charts"]}
     assert any("checkpoint" in event for event in trial["events"])
+
+
+def test_findings_are_those_of_the_report_and_one_on_several_workloads_is_told_once() -> None:
+    report = build_report()
+    shared = [
+        Finding(severity=Severity.WARNING, claim="They vary.", evidence=name, advice="Look.", workload=name)
+        for name in ("tpcb-like", "select-only")
+    ]
+    grave = Finding(severity=Severity.CRITICAL, claim="It is slow.", evidence="")
+    answers = view_answers(msgspec.structs.replace(report, findings=(*shared, grave)))
+    assert [(one.claim, one.workloads) for one in answers.findings] == [
+        ("It is slow.", ""),
+        ("They vary.", "tpcb-like, select-only"),
+    ]
+
+
+def test_a_study_that_runs_is_not_called_incomplete(tmp_path: Path) -> None:
+    store = open_record(copy_record(tmp_path / "record", study=lambda record: record.update(is_ended=False)))
+    (store.trial_dir(2) / TRIAL_FILE).unlink()
+
+    def is_called_incomplete() -> bool:
+        claims = [one["claim"] for one in read_all(LiveRecord(store))["answers"]["findings"]]
+        return "The study is not complete: 1 of 2 trials are finished." in claims
+
+    assert is_called_incomplete()
+    with store.locked():
+        assert not is_called_incomplete()
 
 
 def test_the_tps_of_a_trial_of_a_live_round_leaves_out_the_time_in_which_its_server_was_frozen(tmp_path: Path) -> None:
@@ -312,6 +341,20 @@ def test_the_time_of_a_chart_is_divided_into_whole_minutes_and_hours(
     assert all(x + length < later for (_, x, length), (_, later, _) in pairwise(boxes)), boxes
 
 
+def test_a_trial_of_one_second_is_drawn_as_well(browser: Browser) -> None:
+    column: dict[str, list[float | None]] = {"t": [1.0], "line": [1.0], "area": [2.0]}
+    legend = tuple(LegendEntry(field=name, label=name, hue="blue", is_line=name == "line") for name in ("line", "area"))
+    chart = ChartView(
+        kind="tps", title="t", unit="TPS", alt="?", is_wide=True, columns=(column,), marks={}, legend=legend
+    )
+    trial = TrialView(number=1, words="w", state="finished", until_s=2.0, charts=(chart,), events=())
+    with showing(browser, {"trials": [trial]}):
+        sizes = "[...document.querySelectorAll('#now svg :is(.dot, .area)')].map(one => [one.getBBox().width, one.getBBox().height])"
+        shapes = browser.evaluate(sizes)
+    assert len(shapes) == 2
+    assert all(width > 4 and height > 4 for width, height in shapes), shapes
+
+
 def test_the_key_has_the_colours_of_the_trials(browser: Browser) -> None:
     variants = ("", "900 TPS scheduled", "700 TPS scheduled")
     trials = tuple(
@@ -344,7 +387,7 @@ def make_sweeps(*counts: int) -> AnswersView:
 
 def test_critical_findings_stand_above_the_charts_and_the_others_below(browser: Browser) -> None:
     findings = tuple(
-        FindingView(severity=severity, workload="", claim=f"A {severity}.", advice="")
+        FindingView(severity=severity, workloads="", claim=f"A {severity}.", advice="")
         for severity in ("critical", "warning", "note")
     )
     trial = TrialView(number=1, words="w", state="running", until_s=1.0, charts=(), events=())

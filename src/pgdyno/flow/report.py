@@ -89,7 +89,7 @@ def compose_report(store: RecordStore) -> StudyReport:
     disk = None if card is None else view_card(card, file=store.card_path)
     further = tuple(view_further_cards(store, record))
     doubts = (
-        *_find_all_doubts(record, analysis),
+        *find_doubts(record, analysis),
         *list_disk_doubts(() if disk is None else disk.findings),
         *(doubt for one in further for doubt in list_disk_doubts(one.view.findings, of=one.variants)),
     )
@@ -128,14 +128,6 @@ def _read_confirmed(store: RecordStore) -> Iterator[Confirmed]:
             confirmed = judge_confirmation(asked, comparison, place=str(beside.path))
             if confirmed is not None:
                 yield confirmed
-
-
-def _find_all_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
-    """Find the doubts about a study and about the sweep that followed it, naming a doubt that both share only once."""
-    own, scaling = find_doubts(record, analysis), analysis.scaling
-    said = {finding.claim for finding in own}
-    following = () if scaling is None else find_doubts(scaling.record, scaling.analysis)
-    return (*own, *(finding for finding in following if finding.claim not in said))
 
 
 def _analyse_scaling(

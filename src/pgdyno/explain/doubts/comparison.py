@@ -28,12 +28,10 @@ _MAX_NAMED = 3
 # What pg_settings gives shared_buffers in; another block size takes a build of one's own.
 _BLOCK_BYTES = 8192
 
-_OPEN_QUESTIONS = "The comparison ended with questions open."
-_OPEN_CURVE = "The sweep over clients ended early: more rounds may still change its curve."
 DURABILITY = "durability"
 """The rule of a finding that a whole study gives up durability, which the head of its report tells in words of its own."""
-EARLY_ENDS = frozenset({_OPEN_QUESTIONS, _OPEN_CURVE})
-"""Claims of the findings on studies that ended before their plan; they say nothing of one that still runs."""
+EARLY_END = "early-end"
+"""The rule of findings that a study ended before its plan; they say nothing of one that still runs."""
 
 
 def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -213,9 +211,13 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
         last, planned = (_last_round(trials, comparison.workload) for trials in (ended, record.plan.trials))
         if last < planned:
             turns = "blocks of load" if experiment.design is DesignKind.SWITCHBACK else "rounds"
+            claim = "The comparison ended with questions open."
+            if sweep is not None or is_client_sweep(experiment):
+                claim = "The sweep over clients ended early: more rounds may still change its curve."
             yield Finding(
+                rule=EARLY_END,
                 severity=Severity.WARNING,
-                claim=_OPEN_CURVE if sweep is not None or is_client_sweep(experiment) else _OPEN_QUESTIONS,
+                claim=claim,
                 evidence=f"{last} of at most {planned} {turns} were run",
                 advice="`pgdyno resume` continues.",
                 workload=comparison.workload,

@@ -14,7 +14,7 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.commands import MeasuredLoad, find_variant
-from pgdyno.explain.doubts.comparison import DURABILITY, find_comparison_doubts
+from pgdyno.explain.doubts.comparison import DURABILITY, EARLY_END, find_comparison_doubts
 from pgdyno.explain.doubts.credits import find_credit_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.explain.doubts.failover import find_failover_doubts
@@ -68,7 +68,17 @@ _SHARES = (
 
 
 def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
-    """Find everything that weakens the figures of a study, worst first."""
+    """Find everything that weakens the figures of a study and of the sweep that followed it, worst first of each.
+
+    A doubt that both share is named once.
+    """
+    own, scaling = _find_own_doubts(record, analysis), analysis.scaling
+    said = {finding.claim for finding in own}
+    following = () if scaling is None else _find_own_doubts(scaling.record, scaling.analysis)
+    return (*own, *(finding for finding in following if finding.claim not in said))
+
+
+def _find_own_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     findings = keep_to_record(record, (finding for rule in _RULES for finding in rule(record, analysis)))
     return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
 
@@ -89,6 +99,7 @@ def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
     # The plan of a comparison or a search is an upper limit: it ends as soon as it has an answer.
     if done < planned and record.plan.experiment is None and record.plan.search is None:
         yield Finding(
+            rule=EARLY_END,
             severity=Severity.WARNING,
             claim=f"The study is not complete: {done} of {planned} trials are finished.",
             evidence="Estimates rest on the finished ones",

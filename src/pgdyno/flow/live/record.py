@@ -15,7 +15,7 @@ from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
 from pgdyno.analyse.trial.memory import TrialMemory
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.conduct.progress import Stage, find_waiting_sweep, read_progress
-from pgdyno.explain.doubts.comparison import EARLY_ENDS
+from pgdyno.explain.doubts.comparison import EARLY_END
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.plan.types import PlannedTrial
 from pgdyno.record.running_trial import RunningTrialReader, read_planned
@@ -245,7 +245,7 @@ class LiveRecord:
             scaling = ScalingStudy(record=after, analysis=self._after.analyse(after), variant=variant)
             analysis = msgspec.structs.replace(analysis, scaling=scaling)
         found = find_doubts(record, analysis) if self._own.data else ()
-        findings = tuple(one for one in found if not (is_running and one.claim in EARLY_ENDS))
+        findings = tuple(one for one in found if not (is_running and one.rule == EARLY_END))
         self._report = ReportInput(
             record=record, analysis=analysis, findings=findings, record_dir=str(self._own.store.path)
         )

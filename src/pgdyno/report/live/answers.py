@@ -12,11 +12,11 @@ import msgspec
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.sweep.scaling import ClientSweep
-from pgdyno.explain.finding import Finding
 from pgdyno.report.charts.intervals import percent
 from pgdyno.report.format import EstimateText, format_estimate
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers, answer_study
+from pgdyno.report.sections.findings import FindingText, list_findings
 from pgdyno.report.verdict_words import HUES, MARKS, describe_change, name_status, name_verdict
 
 _MOST_LOOKS = 120
@@ -68,10 +68,10 @@ class SweepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingView(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding in a line."""
+    """A finding in a line, with the workloads that it holds for; none of one on the whole study."""
 
     severity: str
-    workload: str
+    workloads: str
     claim: str
     advice: str
 
@@ -99,7 +99,7 @@ def view_answers(report: ReportInput) -> AnswersView:
         verdicts=tuple(_view_verdicts(part) for one in answers if one.answers for part in one.list_judged()),
         figures=figures,
         sweeps=tuple(sweeps),
-        findings=tuple(_view_finding(one) for one in report.findings),
+        findings=tuple(_view_finding(one) for one in list_findings(report)),
     )
 
 
@@ -196,7 +196,7 @@ def _list_figures(report: ReportInput) -> Iterator[tuple[str, str, str]]:
         yield workload.name, text.value, text.beside
 
 
-def _view_finding(finding: Finding) -> FindingView:
+def _view_finding(finding: FindingText) -> FindingView:
     return FindingView(
-        severity=finding.severity.value, workload=finding.workload or "", claim=finding.claim, advice=finding.advice
+        severity=finding.severity.value, workloads=finding.of, claim=finding.claim, advice=finding.advice
     )

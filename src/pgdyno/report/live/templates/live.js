@@ -97,21 +97,26 @@ function draw_chart(chart, until_s) {
   }
   for (const group of chart.columns) {
     const base = group.t.map(() => 0);
+    // An area of a single moment would have no width.
+    const sides = group.t.length === 1 ? [[x(group.t[0]) - 3, 0], [x(group.t[0]) + 3, 0]] : group.t.map((t, at) => [x(t), at]);
     for (const entry of chart.legend) {
       const seen = group[entry.field];
       if (!seen) continue;
       if (entry.is_line) {
         let path = "", broken = true;
+        const is_gap = (at) => seen[at] === null || seen[at] === undefined;
         seen.forEach((value, at) => {
-          if (value === null || value === undefined) { broken = true; return; }
+          if (is_gap(at)) { broken = true; return; }
+          // A line takes two points: a trial of a second or two has but one.
+          if (broken && is_gap(at + 1)) svg.append(shape("circle", { class: `dot hue-${entry.hue}`, cx: x(group.t[at]), cy: y(value), r: 2.5 }));
           path += `${broken ? "M" : "L"}${x(group.t[at]).toFixed(1)} ${y(value).toFixed(1)}`;
           broken = false;
         });
         svg.append(shape("path", { class: `line hue-${entry.hue}`, d: path }));
       } else {
-        const under = base.map((value, at) => `${x(group.t[at]).toFixed(1)} ${y(value).toFixed(1)}`);
+        const under = sides.map(([across, at]) => `${across.toFixed(1)} ${y(base[at]).toFixed(1)}`);
         seen.forEach((value, at) => { base[at] += value ?? 0; });
-        const over = base.map((value, at) => `${x(group.t[at]).toFixed(1)} ${y(value).toFixed(1)}`);
+        const over = sides.map(([across, at]) => `${across.toFixed(1)} ${y(base[at]).toFixed(1)}`);
         svg.append(shape("path", { class: `area hue-${entry.hue}`, d: `M${over.join("L")}L${under.reverse().join("L")}Z` }));
       }
     }
@@ -231,7 +236,7 @@ function show_answers(answers) {
 function show_findings(place, findings) {
   $(place).hidden = findings.length === 0;
   $(place).querySelector("ul").replaceChildren(...findings.map((one) => make("li", { class: one.severity },
-    make("span", { class: "tag", text: one.severity }), one.claim, one.workload ? make("span", { class: "small", text: ` (${one.workload})` }) : null, mark("span", "advice", one.advice))));
+    make("span", { class: "tag", text: one.severity }), one.claim, one.workloads ? make("span", { class: "small", text: ` (${one.workloads})` }) : null, mark("span", "advice", one.advice))));
 }
 
 function show_sweep(sweep) {
