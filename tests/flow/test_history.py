@@ -210,6 +210,17 @@ def test_a_history_without_a_change_says_so_and_a_short_one_how_many_it_takes(si
     )
 
 
+@pytest.mark.parametrize("levels", [[17950.123] * 3, [17950.123, 17950.124, 17951.2]])
+def test_the_axis_of_results_that_are_nearly_equal_has_room_for_labels_of_few_digits(
+    side: Side, levels: list[float]
+) -> None:
+    (history,) = collect_histories(results_of(side, levels))
+    chart = history_chart(history)
+    check_vega_lite(chart)
+    low, high = chart.spec["layer"][-1]["encoding"]["y"]["scale"]["domain"]
+    assert (low, high) == pytest.approx((17771, 18130), abs=2)
+
+
 def test_a_copy_of_a_record_in_another_folder_counts_once(tmp_path: Path) -> None:
     first, copy = copy_record(tmp_path / "here/one"), copy_record(tmp_path / "nightly/one")
     other = copy_record(tmp_path / "nightly/two", at="2026-11-23T10:00:00+00:00")
