@@ -252,6 +252,22 @@ def test_a_load_without_an_interval_is_no_dot() -> None:
     assert len(drawn.marks["law"]) == 80
 
 
+def test_a_load_with_a_useless_interval_does_not_squeeze_the_others() -> None:
+    whole = build_client_sweep().analysis.sweeps["tpcb-like"]
+    drawn = curve_chart(whole)
+    assert (drawn.caption, [point for point in drawn.marks["points"] if "beyond" in point]) == ("", [])
+    wide = msgspec.structs.replace(whole.points[1].tps, high=7e11)
+    points = (whole.points[0], msgspec.structs.replace(whole.points[1], tps=wide), *whole.points[2:])
+    chart = curve_chart(msgspec.structs.replace(whole, points=points))
+    check_vega_lite(chart)
+    assert chart.caption == "An interval that ends in an arrow goes on beyond the axis."
+    highest = max(point["high"] for point in drawn.marks["points"])
+    assert [point.get("beyond") for point in chart.marks["points"]] == [
+        highest if place == 1 else None for place in range(len(points))
+    ]
+    assert max(point["high"] for point in chart.marks["points"]) == highest
+
+
 def test_a_knee_or_a_peak_that_is_not_settled_is_no_line() -> None:
     sweep = build_client_sweep().analysis.sweeps["tpcb-like"]
     assert [mark["kind"] for mark in curve_chart(sweep).marks["at"]] == ["knee", "highest TPS"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from pgdyno.report.format import format_clients, format_estimate
 from pgdyno.report.verdict_words import STATUS_HUES, name_status
 
 _LAW_POINTS = 80
+# An interval is drawn up to so many times its dot, as on the live page; a wider one may end in an arrow.
+_MOST_TIMES = 2.0
 _MARKS = {"knee": "purple", "highest TPS": "green"}
 
 
@@ -20,16 +23,20 @@ def curve_chart(sweep: ClientSweep) -> Chart:
     """Draw TPS over clients. A load without an interval is left out: a lone dot would pass for a result."""
     shown = [point for point in sweep.points if point.tps.low is not None and point.tps.high is not None]
     left_out = [f"{point.clients:,}" for point in sweep.points if point not in shown]
+    # A useless interval would squeeze all dots onto the axis.
+    top = max((min(point.tps.high or 0.0, _MOST_TIMES * (point.tps.value or 0.0)) for point in shown), default=0.0)
     points: list[dict[str, Any]] = [
         {
             "clients": point.clients,
             "tps": shorten(point.tps.value or 0.0),
             "low": shorten(point.tps.low or 0.0),
-            "high": shorten(point.tps.high or 0.0),
+            "high": shorten(min(point.tps.high or 0.0, top)),
             "status": name_status(point.status),
+            **({"beyond": shorten(top)} if (point.tps.high or 0.0) > top else {}),
         }
         for point in shown
     ]
+    has_beyond = any("beyond" in point for point in points)
     statuses = {name_status(point.status) for point in shown}
     seen = [name for name in STATUS_HUES if name in statuses]
     # A curve drawn past the loads that are left out would pass for a measurement.
@@ -49,11 +56,23 @@ def curve_chart(sweep: ClientSweep) -> Chart:
         title="TPS by clients",
         unit="tps",
         alt=_describe(sweep),
-        caption=f"Not drawn, because they have no interval yet: {', '.join(left_out)} clients." if left_out else "",
+        caption=" ".join(_list_notes(left_out, has_beyond=has_beyond)),
         legend=tuple(legend),
-        spec=_spec([point.clients for point in sweep.points], has_law=bool(law), has_marks=bool(marks)),
+        spec=_spec(
+            [point.clients for point in sweep.points],
+            has_law=bool(law),
+            has_marks=bool(marks),
+            has_beyond=has_beyond,
+        ),
         marks={"points": points, **({"law": law} if law else {}), **({"at": marks} if marks else {})},
     )
+
+
+def _list_notes(left_out: list[str], *, has_beyond: bool) -> Iterator[str]:
+    if left_out:
+        yield f"Not drawn, because they have no interval yet: {', '.join(left_out)} clients."
+    if has_beyond:
+        yield "An interval that ends in an arrow goes on beyond the axis."
 
 
 def _law(sweep: ClientSweep) -> list[dict[str, float]]:
@@ -79,7 +98,7 @@ def _describe(sweep: ClientSweep) -> str:
     )
 
 
-def _spec(clients: list[int], *, has_law: bool, has_marks: bool) -> dict[str, Any]:
+def _spec(clients: list[int], *, has_law: bool, has_marks: bool, has_beyond: bool) -> dict[str, Any]:
     x = {
         "type": "quantitative",
         "scale": {"type": "log", "base": 2, "domain": [clients[0] / 1.15, clients[-1] * 1.15], "nice": False},
@@ -120,11 +139,26 @@ def _spec(clients: list[int], *, has_law: bool, has_marks: bool) -> dict[str, An
             "color": colour_by("status", STATUS_HUES),
         },
     }
+    arrows = {
+        "data": {"name": "points"},
+        "mark": {"type": "point", "shape": "triangle-up", "size": 130, "filled": True, "opacity": 1},
+        "encoding": {
+            "x": {"field": "clients", **x},
+            "y": {"field": "beyond", **y},
+            "color": colour_by("status", STATUS_HUES),
+        },
+    }
     return {
         "width": "container",
         "height": 260,
         # Vega complains of a layer without data.
-        "layer": [*([places] if has_marks else []), *([curve] if has_law else []), bars, dots],
+        "layer": [
+            *([places] if has_marks else []),
+            *([curve] if has_law else []),
+            bars,
+            dots,
+            *([arrows] if has_beyond else []),
+        ],
         "resolve": {"scale": {"color": "independent"}},
         "config": CONFIG,
     }
