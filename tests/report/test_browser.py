@@ -230,6 +230,9 @@ def test_a_phone_keeps_its_width_with_everything_open(browser: Browser, pages: d
     browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") <= 420
     assert browser.evaluate(LEFT_OF_PAGE) == []
+    # A name of several words makes no tall row.
+    widths = browser.evaluate("[...document.querySelectorAll('.named')].map(one => one.offsetWidth).filter(Boolean)")
+    assert all(width >= 140 for width in widths), widths
     # A table is moved in its box: nobody reads one whose words are broken into letters.
     assert browser.evaluate("[...document.querySelectorAll('.scroll')].some(e => e.scrollWidth > e.clientWidth)")
     if (least := _OPENED.get(name)) is not None:

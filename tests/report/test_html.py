@@ -219,7 +219,13 @@ def test_no_line_ends_within_a_duration_or_an_option() -> None:
     assert '<code>pgdyno resume <span class="held">--no-disk</span></code>' in page
 
 
+def test_no_line_ends_within_an_interval_of_a_card_or_a_number_of_a_charts_caption(hard: str) -> None:
+    page = hard.replace("\N{NO-BREAK SPACE}", "_")
+    assert "Dots are trials, the line is their mean, the bar its 95_% interval." in page
+    assert re.search(r"<span>\[[\d,.]+_–\N{WORD JOINER}_[\d,.]+\], n_=_\d", page)
+
+
 def test_a_study_without_data_still_has_a_page() -> None:
     text = _Page(print_html(build_report_document(build_report(names=("select-only",), rounds=1, is_bare=True)))).text
     assert "No samples exist of this trial" in text
-    assert "n = 1: no interval" in text
+    assert "n = 1: no interval" in text.replace("\N{NO-BREAK SPACE}", " ")
