@@ -207,7 +207,7 @@ def _log_events(data: TrialData) -> Iterator[Event]:
                 begun = entry
             case CheckpointComplete():
                 reasons = ", ".join(begun.reasons) if begun is not None else "unknown"
-                text = f"checkpoint ({reasons}): {entry.written_pages} buffers, {entry.distance_kb} kB of WAL"
+                text = f"checkpoint ({reasons}): {entry.written_pages:,} buffers, {entry.distance_kb:,} kB of WAL"
                 yield Event(kind="checkpoint", t_s=t_s - entry.total_s, until_s=t_s, text=text)
                 begun = None
             case Autovacuum():
