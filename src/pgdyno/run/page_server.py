@@ -109,7 +109,8 @@ def listen(port: int, *, address: str = HOST) -> socket.socket:
             opened.close()
         if address != HOST and exc.errno != errno.EADDRINUSE:
             hint = "`ip -brief address` lists this machine's addresses; 0.0.0.0 means all"
-            raise SpecError(f"the page cannot listen on {_join(address, port)}", detail=why(exc), hint=hint) from exc
+            named = _join(address, port) if port else address
+            raise SpecError(f"the page cannot listen on {named}", detail=why(exc), hint=hint) from exc
         if port:
             raise SpecError(f"port {port} is not free", detail=why(exc), hint="name another one") from exc
         raise HostError("the page cannot be served", detail=why(exc)) from exc

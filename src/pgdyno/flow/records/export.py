@@ -155,7 +155,7 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
     """Write a record's tables into a folder, which is made if it is not there.
 
     Raises:
-        SpecError: The record has no trial that ended, or a file is there already.
+        SpecError: The record has no trial that ended, a file is there already, or the folder is a file.
         HostError: The folder cannot be written.
     """
     from pgdyno.report.exports.tables import list_tables  # noqa: PLC0415 - polars is loaded when there is something to write
@@ -164,6 +164,8 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
         folder / f"{name}.{form.value}": table
         for name, table in list_tables(compose_report(store).report.analysis).items()
     }
+    if folder.exists() and not folder.is_dir():
+        raise SpecError(f"{folder} is no folder", hint="name another one")
     if there := [str(path) for path in tables if path.exists()]:
         raise SpecError(f"{there[0]} is there already", hint="name another folder, or move it away")
     try:
