@@ -101,6 +101,25 @@ def test_junit_has_a_case_for_each_question_that_says_what_was_decided(name: str
     assert int(root.attrib["failures"]) == sum(int(suite.attrib["failures"]) for suite in root)
 
 
+def test_words_in_the_place_of_an_interval_stand_in_parentheses() -> None:
+    report = build_paired()
+    first, *others = report.analysis.comparisons
+    wide = tuple(
+        msgspec.structs.replace(
+            one,
+            estimates={
+                name: msgspec.structs.replace(estimate, low=31.0, high=110.0, value=58.0)
+                for name, estimate in one.estimates.items()
+            },
+        )
+        for one in first.figures
+    )
+    comparisons = (msgspec.structs.replace(first, figures=wide), *others)
+    report = msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, comparisons=comparisons))
+    output = read_junit(render_junit(report, judge(report, "slower"))).findtext("testsuite/testcase/system-out") or ""
+    assert f"{first.reference}: 58 tps (31 – 110: too wide), n = " in output
+
+
 def test_the_schema_finds_what_it_does_not_know() -> None:
     report = build_switchback()
     document = render_junit(report, judge(report, "slower"))

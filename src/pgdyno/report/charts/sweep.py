@@ -91,7 +91,7 @@ def _describe(sweep: ClientSweep) -> str:
     parts = []
     for point in sweep.points:
         tps = format_estimate(point.tps)
-        figure = f"{tps.value} {tps.interval}" if point.tps.low is not None else "no interval yet"
+        figure = f"{tps.value} {tps.beside}" if point.tps.low is not None else "no interval yet"
         parts.append(f"{point.clients:,} clients {figure}, {name_status(point.status)}")
     return (
         f"TPS by clients: {'; '.join(parts)}. Knee: {format_clients(sweep.knee)}; peak: {format_clients(sweep.peak)}."

@@ -98,7 +98,7 @@ def _describe_question(comparison: Comparison, question: Question) -> Iterator[s
         estimate = figures.estimates.get(question.metric)
         if figures.variant in {comparison.reference, question.variant} and estimate is not None:
             shown = format_in_unit(estimate)
-            yield f"{figures.variant}: {shown.value} {shown.interval}, {shown.n}".rstrip()
+            yield f"{figures.variant}: {shown.value} {shown.beside}, {shown.n}".rstrip()
     noise = comparison.find_noise(question.metric)
     if noise is not None:
         yield f"the reference against itself: {describe_verdict(noise.verdict)}"
