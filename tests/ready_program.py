@@ -60,7 +60,11 @@ class Program(subprocess.Popen[str]):
         super().__init__(argv, text=True, **options)
 
     def stands_still(self, condition: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until it has stopped itself while a condition holds, which stays so until it goes on; False if it has ended."""
+        """Wait until the program has stopped itself and a condition holds; return False if the program ends before that.
+
+        Each time that the program has stopped while the condition does not hold, it is let go on to its next stop. When this
+        returns True, the program stays stopped until `go_on`.
+        """
         while wait_until(self._has_stopped_or_ended) and self.poll() is None:
             if condition():
                 return True

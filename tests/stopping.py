@@ -20,7 +20,12 @@ _PLACE, _SIGN = "TESTS_STOP_AT", "TESTS_STOP_WHILE"
 
 
 def tell_place(method: Callable[..., object], sign: Path) -> dict[str, str]:
-    """Return what the environment of a program says that stops as this method has been called, as long as the sign exists."""
+    """Return the variables that make a program stop itself.
+
+    Args:
+        method: The program stops each time that this method has been called.
+        sign: A file; once it is removed, the program does not stop any more.
+    """
     return {_PLACE: f"{method.__module__}:{method.__qualname__}", _SIGN: str(sign)}
 
 
