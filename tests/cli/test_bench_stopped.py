@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.measured_load import _Observers
 from tests.cli.program import GENTLE, SMALL, Bench
 from tests.waiting import wait_until
@@ -50,17 +53,21 @@ def test_a_trial_whose_program_is_killed_is_repeated_once_and_the_next_command_w
 
 
 def test_a_stop_at_each_stage_leaves_nothing_and_resumes(empty_bench: Bench) -> None:
-    command = ["bench", "--workload", "select-only", *SMALL, *GENTLE, *LONG, "--out", "out"]
-    for stage, number in (
-        ("home/work/data", signal.SIGINT),
-        ("out/init/pgbench.stderr", signal.SIGTERM),
-        ("out/trials/0001/warm-up", signal.SIGINT),
-        ("out/trials/0001/os.jsonl", signal.SIGTERM),
-    ):
-        assert not (empty_bench.folder / stage).exists()
-        with empty_bench.started(*command) as process:
-            assert wait_until((empty_bench.folder / stage).exists)
+    command = ["bench", "--workload", "select-only", *SMALL, *GENTLE, "--out", "out"]
+    stages: tuple[tuple[str, signal.Signals, Callable[..., object]], ...] = (
+        ("home/work/data", signal.SIGINT, Server.initdb),
+        ("out/init/pgbench.stderr", signal.SIGTERM, LoadWatch.find_failure),
+        ("out/trials/0001/warm-up", signal.SIGINT, LoadWatch.find_failure),
+        ("out/trials/0001/os.jsonl", signal.SIGTERM, LoadWatch.find_failure),
+    )
+    for stage, number, stops_at in stages:
+        is_there = (empty_bench.folder / stage).exists
+        assert not is_there()
+        with empty_bench.started(*command, stops_at=stops_at) as process:
+            # While initdb runs: it is only where this process comes late that the program stands still behind it.
+            assert wait_until(is_there) if stops_at is Server.initdb else process.stands_still(is_there)
             process.send_signal(number)
+            process.go_on()
             _, stderr = process.communicate(timeout=600)
         assert process.returncode == 130, stderr
         assert "Traceback" not in stderr

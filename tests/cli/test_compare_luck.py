@@ -15,7 +15,7 @@ import pytest
 
 from pgdyno.record.store import open_record
 from pgdyno.record.transactions.slices import SliceWriter
-from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.measured_load import _Observers
 from tests.cli.experiments import (
     GENTLE,
     QUICK_COMMITS,
@@ -187,7 +187,7 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
     )
     kept: list[dict[str, Any]] = []
     for command in (("run", study, "--out", "paired"), ("resume", "paired")):
-        with bench.started(*command, stops_at=LoadWatch.see) as process:
+        with bench.started(*command, stops_at=_Observers.follow) as process:
             # In the second trial; then after the three of the next round, as what was interrupted is set aside.
             is_there = (lambda: 2 in list_whole(record)) if kept else (lambda: bool(finished_trials(record)))
             assert process.stands_still(is_there), process.communicate()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.record.store import open_record
+from pgdyno.run.measured_load import _Observers
 from tests.cli.experiments import finished_trials
 from tests.cli.program import GENTLE, SMALL, Bench
 from tests.loops import needs_root
@@ -40,8 +41,6 @@ filesystem = "ext4"
 flush_ms = 1.0
 """
 SHORT = ["bench", *SMALL, *GENTLE, "--workload", "simple-update", "--emulate", "host.toml", "--out", "out"]
-# So that the trial is still under way when its disks are looked at.
-SHORT += ["--duration", "5s"]
 
 
 @pytest.fixture
@@ -73,11 +72,8 @@ def what_is_left(bench: Bench, pid: int) -> list[str]:
 def test_a_study_leaves_nothing_also_after_a_kill(here: Bench) -> None:
     skip_without_means()
     record = here.folder / "out"
-    with here.started(*SHORT) as process:
-        assert wait_until(
-            lambda: (record / "trials/0001/os.jsonl").exists() or process.poll() is not None, within_s=600
-        )
-        assert process.poll() is None, process.communicate()
+    with here.started(*SHORT, stops_at=_Observers.follow) as process:
+        assert process.stands_still((record / "trials/0001/os.jsonl").exists), process.communicate()
         assert set(what_is_left(here, process.pid)) >= {"loop device", "throttle"}
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
+from pgdyno.run.load.watch import LoadWatch
 from tests.cli.experiments import finished_trials, read_report
 from tests.cli.program import Bench
-from tests.waiting import wait_until
 
 STUDY = """
 [data]
@@ -34,8 +34,8 @@ ROWS = 100_000
 def test_loading_is_compared_by_its_steps_also_after_a_kill(bench: Bench) -> None:
     record = bench.folder / "out"
     (bench.folder / "study.toml").write_text(STUDY)
-    with bench.started("run", "study.toml", "--yes", "--out", "out") as process:
-        assert wait_until((record / "trials/0002/pgbench.stderr").exists, within_s=600)
+    with bench.started("run", "study.toml", "--yes", "--out", "out", stops_at=LoadWatch.find_failure) as process:
+        assert process.stands_still((record / "trials/0002/pgbench.stderr").exists), process.communicate()
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=600)
     done = bench.run("resume", "out")

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,13 +50,17 @@ def run(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_program(arguments, cwd=bench.folder, env=dict(os.environ))
 
 
-def begin(cluster: Cluster, bench: Bench, *more: str) -> subprocess.Popen[str]:
-    """Start a bench, and wait until its measured load is at work."""
-    child = Program(words(cluster, *more), cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while cluster.sql(WORKING) != "2":
-        assert child.poll() is None, child.communicate()
-        time.sleep(0.1)
-    return child
+@contextlib.contextmanager
+def begun(cluster: Cluster, bench: Bench, *more: str) -> Iterator[Program]:
+    """Start a bench; it stands still while its measured load is at work."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Program(words(cluster, *more), cwd=bench.folder, stops_at=_Observers.follow, **streams) as child:
+        try:
+            assert child.stands_still(), child.communicate()
+            assert wait_until(lambda: cluster.sql(WORKING) == "2")
+            yield child
+        finally:
+            child.kill()
 
 
 def databases(cluster: Cluster) -> str:
@@ -65,9 +68,10 @@ def databases(cluster: Cluster) -> str:
 
 
 def test_sessions_that_are_killed_fail_the_trial_which_is_repeated(cluster: Cluster, bench: Bench) -> None:
-    child = begin(cluster, bench, "--duration", "10s")
-    cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench'")
-    _, said = child.communicate()
+    with begun(cluster, bench, "--duration", "10s") as child:
+        cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench'")
+        child.go_on()
+        _, said = child.communicate()
     assert child.returncode == 0, said
     assert "repeating trial 1 after `terminating connection due to administrator command`" in said
 
@@ -110,10 +114,11 @@ def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench, mon
 
 
 def test_connections_that_others_have_taken_meanwhile(cluster: Cluster, bench: Bench) -> None:
-    child = begin(cluster, bench, "--duration", "6s", "--rounds", "2")
-    # Those that are connected stay, and nobody else gets in.
-    cluster.sql("ALTER ROLE bench CONNECTION LIMIT 1")
-    _, said = child.communicate()
+    with begun(cluster, bench, "--duration", "6s", "--rounds", "2") as child:
+        # Those that are connected stay, and nobody else gets in.
+        cluster.sql("ALTER ROLE bench CONNECTION LIMIT 1")
+        child.go_on()
+        _, said = child.communicate()
     cluster.sql("ALTER ROLE bench CONNECTION LIMIT -1")
     assert (child.returncode, 'too many connections for role "bench"' in said) == (4, True), said
     resumed = run(bench, "resume")

@@ -17,6 +17,7 @@ import pytest
 from pgdyno.conduct.load.hosts import find_local_pgbench
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.types import TrialStatus
+from pgdyno.run.measured_load import _Observers
 from tests.cli.program import Bench, list_descendants, run_here, wait_until
 from tests.cli.test_apply_given import cloned
 from tests.hosts import Sshd
@@ -422,14 +423,17 @@ def pair() -> Iterator[tuple[Cluster, Cluster]]:
 
 
 @contextlib.contextmanager
-def reading(primary: Cluster, standby: Cluster, bench: Bench, duration: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a bench that reads from a replica, and wait until its measured load is at work there: looking is work of others, too."""
+def reading(primary: Cluster, standby: Cluster, bench: Bench, duration: str) -> Iterator[Program]:
+    """Start a bench that reads from a replica; it stands still while its measured load is at work there: looking is work of others, too."""
     words = ("bench", "--dsn", dsn(primary), "--endpoint", replicas(standby), *SHORT[:-1], duration, "--allow", "busy")
-    with Program(words, cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        while standby.sql(WORKING) != "3":
-            assert child.poll() is None, child.communicate()
-            time.sleep(0.1)
-        yield child
+    options = {"cwd": bench.folder, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Program(words, stops_at=_Observers.follow, **options) as child:
+        try:
+            assert child.stands_still(), child.communicate()
+            assert wait_until(lambda: standby.sql(WORKING) == "3")
+            yield child
+        finally:
+            child.kill()
 
 
 def test_a_replica_that_ends_in_mid_trial_is_named_and_the_trial_is_repeated(
@@ -439,6 +443,7 @@ def test_a_replica_that_ends_in_mid_trial_is_named_and_the_trial_is_repeated(
     with reading(primary, standby, bench, "15s") as child:
         standby.stop()
         standby.start()
+        child.go_on()
         _, said = child.communicate()
     assert child.returncode == 0, said
     assert f"failed: replica1 ({standby.root}, port {PORT})" in said
@@ -466,6 +471,7 @@ def test_a_replica_that_was_promoted_is_no_replica_any_more(pair: tuple[Cluster,
     primary, standby = pair
     with reading(primary, standby, bench, "15s") as child:
         standby.run("pg_ctl", "-D", str(standby.data), "-w", "-s", "promote")
+        child.go_on()
         _, said = child.communicate()
     assert child.returncode == 4, said
     assert f"replica1 ({standby.root}, port {PORT}) is no standby any more" in said
