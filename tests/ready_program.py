@@ -77,8 +77,14 @@ class Program(subprocess.Popen[str]):
         self.send_signal(signal.SIGCONT)
 
     def _has_stopped_or_ended(self) -> bool:
-        # A stop is told once.
-        return self.poll() is not None or os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None
+        if self.poll() is not None:
+            return True
+        try:
+            # A stop is told once.
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None
+        except ChildProcessError:
+            # It has ended since it was polled.
+            return True
 
     def _execute_child(self, *given: Any) -> None:
         # Before these come arguments that `Program` leaves as they are, but for the folder and the environment.
