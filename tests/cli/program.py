@@ -53,7 +53,7 @@ class Bench:
 
     def words(self, *arguments: str) -> list[str]:
         """Arguments with the options that tests need beside them."""
-        needs_home = arguments[0] in {"bench", "run", "resume", "plan", "clean"}
+        needs_home = arguments[0] in {"bench", "run", "resume", "plan", "clean"} and "--dsn" not in arguments
         # A test that is not about the disk has no 40 s for it.
         may_measure = arguments[0] in {"bench", "compare", "sweep"} and "--disk" not in arguments
         options = [*(("--home", str(self.home)) if needs_home else ()), *(("--no-disk",) if may_measure else ())]

@@ -84,7 +84,8 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
         DiskFigureKey.READ_P99,
     } <= set(found)
     # A run in which the disk stood still has no rate.
-    assert all(estimate.n == 3 for estimate in found.values()) or not all(map(iops_of, card.runs))
+    still_count = sum(not iops_of(run) for run in card.runs)
+    assert all(3 - still_count <= estimate.n <= 3 for estimate in found.values())
     assert document.efficiencies
 
     other = bench.folder / "other.json"

@@ -105,7 +105,7 @@ def test_what_cannot_be_emulated_is_refused_with_a_reason(here: Bench) -> None:
         (["bench", "--emulate", "missing.toml"], 2, "cannot read the host file"),
         (["bench", "--emulate", "btrfs.toml"], 2, "no file system btrfs"),
         (["bench", "--emulate", "host.toml", "--wal-home", "wal"], 2, "[wal_disk]"),
-        (["bench", "--emulate", "host.toml", "--dsn", "service=x"], 2, "leave out home, emulate"),
+        (["bench", "--emulate", "host.toml", "--dsn", "service=x", "--home", "h"], 2, "leave out home, emulate"),
         (["compare", "--set", "work_mem=1MB", "--emulate", "large.toml", "--scale", "999999"], 3, "free"),
     ]
     for arguments, code, words in rows:

@@ -53,14 +53,10 @@ def run(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
 @contextlib.contextmanager
 def begun(cluster: Cluster, bench: Bench, *more: str) -> Iterator[Program]:
     """Start a bench; it stands still while its measured load is at work."""
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with Program(words(cluster, *more), cwd=bench.folder, stops_at=_Observers.follow, **streams) as child:
-        try:
-            assert child.stands_still(), child.communicate()
-            assert wait_until(lambda: cluster.sql(WORKING) == "2")
-            yield child
-        finally:
-            child.kill()
+    with bench.started(*words(cluster, *more), stops_at=_Observers.follow) as child:
+        assert child.stands_still(), child.communicate()
+        assert wait_until(lambda: cluster.sql(WORKING) == "2")
+        yield child
 
 
 def databases(cluster: Cluster) -> str:

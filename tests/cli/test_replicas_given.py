@@ -426,14 +426,10 @@ def pair() -> Iterator[tuple[Cluster, Cluster]]:
 def reading(primary: Cluster, standby: Cluster, bench: Bench, duration: str) -> Iterator[Program]:
     """Start a bench that reads from a replica; it stands still while its measured load is at work there: looking is work of others, too."""
     words = ("bench", "--dsn", dsn(primary), "--endpoint", replicas(standby), *SHORT[:-1], duration, "--allow", "busy")
-    options = {"cwd": bench.folder, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with Program(words, stops_at=_Observers.follow, **options) as child:
-        try:
-            assert child.stands_still(), child.communicate()
-            assert wait_until(lambda: standby.sql(WORKING) == "3")
-            yield child
-        finally:
-            child.kill()
+    with bench.started(*words, stops_at=_Observers.follow) as child:
+        assert child.stands_still(), child.communicate()
+        assert wait_until(lambda: standby.sql(WORKING) == "3")
+        yield child
 
 
 def test_a_replica_that_ends_in_mid_trial_is_named_and_the_trial_is_repeated(

@@ -16,7 +16,6 @@ import typer
 
 from pgdyno.cli.commands import VARIED, RepeatedOptionError
 from pgdyno.errors import SpecError, did_you_mean
-from pgdyno.flow.far_order import COMMANDS
 
 _IS_MISSING = " is missing"
 _SIMILAR = 0.75
@@ -47,10 +46,14 @@ def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collectio
     hint = f"{helped} lists the options" if command else f"{helped} lists the commands"
     if fact.endswith(_IS_MISSING):
         hint = f"{helped} has examples"
-    if (command, getattr(error, "option_name", None)) == ("run", "--dsn"):
+    option = getattr(error, "option_name", None)
+    if (command, option) == ("run", "--dsn"):
         hint = 'a study names its server itself: in [server], kind = "given" and dsn'
-    if command in COMMANDS and getattr(error, "option_name", None) == "--server-host":
-        return SpecError(fact, hint=f"`pgdyno on DEST {command}` runs it on another machine")
+    if option == "--server-host":
+        from pgdyno.flow.far_order import COMMANDS  # noqa: PLC0415 - other errors need nothing of records, whose modules it loads
+
+        if command in COMMANDS:
+            return SpecError(fact, hint=f"`pgdyno on DEST {command}` runs it on another machine")
     return SpecError(fact, hint=f"{did_you_mean(similar)} {hint}" if similar else hint)
 
 
