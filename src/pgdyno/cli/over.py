@@ -81,7 +81,7 @@ def go_over_if_studied(study: Study, path: Path | None, ui: Any) -> None:
 
 
 def _name_from_here(study: Path | None, words: Sequence[str]) -> list[str]:
-    """Return the words with a relative path of the study, which was read here: an absolute one would be of that machine."""
+    """Return the words with the study by a relative path: an absolute one would be looked for on the other machine."""
     if study is None or not study.is_absolute():
         return list(words)
     named = os.path.relpath(study.parent.resolve() / study.name)

@@ -71,7 +71,7 @@ def plan_poolers(
 
 
 def check_given_poolers(study: Study) -> None:
-    """Refuse poolers of a given server that are not named, before it is connected to.
+    """Refuse poolers without a connection string in front of a given server, before anything connects to it.
 
     Raises:
         SpecError: A load would connect to one.

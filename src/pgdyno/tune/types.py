@@ -146,7 +146,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def writeback(self) -> WriteRate:
-        """Rate at which the kernel writes changed pages back. They lie all over a disk, and cost one that spins a seek each."""
+        """Rate at which the kernel writes changed pages back. These lie all over a disk: on one that spins, each costs a seek."""
         if self.kind is DiskKind.HDD:
             return self.scattered
         return WriteRate(

@@ -76,7 +76,7 @@ def _list_throttles(name: str, figure: str, look: StorageStack, limits: Sequence
 
 
 def _list_used(figure: str, stripe: Stripe | None) -> dict[str, float]:
-    """List the figures of an array's disks that bound a figure of the array, each with the multiple of one disk's."""
+    """List which figures of a single disk limit a figure of its array, and how many times one disk's the array does."""
     if stripe is None:
         return {figure: 1.0}
     times = array_times(stripe.level, stripe.disk_count)

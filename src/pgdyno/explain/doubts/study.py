@@ -68,7 +68,7 @@ _SHARES = (
 
 
 def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
-    """Find everything that weakens the figures of a study and of the sweep that followed it, worst first of each.
+    """Find everything that weakens the figures of a study and of the sweep that followed it, in each the worst first.
 
     A doubt that both share is named once.
     """

@@ -74,7 +74,7 @@ def _spec(values: Sequence[float], *, has_spans: bool, has_changes: bool) -> dic
 
 
 def _scale(values: Sequence[float]) -> dict[str, Any]:
-    """Return a scale around values, at least as wide as a label of few digits needs."""
+    """Return a scale that holds all values and is so wide that labels of few digits tell its ticks apart."""
     scale = {"zero": False, "nice": True}
     if not values:
         return scale

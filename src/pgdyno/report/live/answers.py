@@ -68,7 +68,7 @@ class SweepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingView(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding in a line, with the workloads that it holds for; none of one on the whole study."""
+    """A finding in a line, with the workloads that it holds for; without any, it holds for the whole study."""
 
     severity: str
     workloads: str

@@ -18,7 +18,7 @@ _CREDENTIALS = struct.Struct("3i")
 def find_straightness(connection: sql.Connection, way: Address, server: Address) -> str | None:
     """Return what shows that a connection leads to the server itself; None where a pooler may be in between.
 
-    Most poolers tell libpq a process id of their own. One that hands on the server's has a connection of its own behind it.
+    Most poolers tell libpq a process id of their own. One that hands on the server's is told by the two ends of the connection.
 
     Args:
         connection: The connection.
@@ -50,7 +50,7 @@ def _has_ends(connection: sql.Connection, ends: sql.ConnectionEnds) -> bool:
 
 
 def _is_parent(listener: int, pid: int) -> bool:
-    """Return whether the process that listens on a socket has started the server's; in another container it cannot be told."""
+    """Return whether the process that listens on a socket is the parent of the server's; False where a container hides it."""
     try:
         return int(read_status(Path("/proc", str(pid)))["PPid"]) == listener
     except (OSError, KeyError):
