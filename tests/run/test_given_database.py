@@ -319,14 +319,21 @@ def test_a_refusal_says_what_to_try(cluster: Cluster, address: Address) -> None:
     assert "pgdyno check --dsn" in caught.value.hint
 
 
+def fail_to_create(address: Address) -> StepFailedError:
+    with pytest.raises(StepFailedError, match="cannot create a database") as caught:
+        create_database(address)
+    return caught.value
+
+
 def test_a_timeout_that_ends_a_statement_is_named(cluster: Cluster, address: Address) -> None:
     names = ["statement_timeout", *(["transaction_timeout"] if cluster.version_major >= 17 else [])]
     for name in names:
         cluster.sql(f"ALTER ROLE bench SET {name} = '1ms'")
         try:
-            with pytest.raises(StepFailedError, match="cannot create a database") as caught:
-                create_database(address)
-            assert f"this role or server has a {name}" in caught.value.hint
+            # The server's last words are lost with the connection now and then: 30 times in 2,364 on a busy machine.
+            tries = (fail_to_create(address) for _ in range(9))
+            said = next(one for one in tries if "closed the connection unexpectedly" not in one.detail)
+            assert f"this role or server has a {name}" in said.hint
         finally:
             cluster.sql(f"ALTER ROLE bench RESET {name}")
 
