@@ -84,8 +84,13 @@ def test_a_study_leaves_nothing_also_after_a_kill(here: Bench) -> None:
     assert process.returncode == 0, stderr
     assert what_is_left(here, process.pid) == []
     assert [trial["status"] for trial in finished_trials(record)] == ["finished"]
-    host = open_record(record).read_record().host
+    made = open_record(record).read_record()
+    host, plan = made.host, made.plan
     assert host is not None
+    # `run` predicts with the emulated disk's rate, as `plan` does.
+    assert plan.between is not None
+    assert plan.dataset_bytes is not None
+    assert plan.between.restore_s == pytest.approx(plan.dataset_bytes / 100e6)
     assert (host.cpu_count, host.memory_limit_bytes, host.data_disk.filesystem) == (1, 2 * 2**30, "xfs")
     assert "emulate = true" in (record / "study.toml").read_text()
     assert "**Emulated:** these figures are of db1 as this machine could act it" in (record / "report.md").read_text()

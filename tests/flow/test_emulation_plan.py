@@ -49,14 +49,45 @@ def test_disks_have_what_lasts_and_no_more_of_this_machine_than_declared(tmp_pat
     assert list(describe_excess(HOST, tmp_path)) == []
 
 
-def test_an_emulated_disk_has_room_for_what_its_study_asks_for(tmp_path: Path) -> None:
-    # Beyond the least size, and with as much WAL as data: where an image is the tightest.
-    wanted, place = study_of(ROOMY, scale=280), Workspace.make(home=tmp_path, out=None, run_as=None)
-    sizes = _choose_sizes(
-        wanted, [("data", DiskSpec(kind="hdd"), make_shape(ROOMY).disk, _DATA_BYTES)], 2**40, place.home
+@pytest.mark.parametrize(
+    ("tables", "standbys", "disks"),
+    [
+        ({}, 0, ("data",)),
+        ({}, 0, ("data", "wal")),
+        ({}, 2, ("data", "wal")),
+        ({"variant": [{}, {"scale": 3_000}]}, 0, ("data",)),
+        ({"variant": [{"checksums": True}, {"checksums": False}]}, 0, ("data", "wal")),
+    ],
+)
+def test_emulated_disks_have_room_for_what_their_study_asks_for_and_not_much_more(
+    tmp_path: Path, tables: dict[str, object], standbys: int, disks: tuple[str, ...]
+) -> None:
+    raw = {
+        "workload": [{"name": "tpcb-like"}],
+        "data": {"scale": 2_000},
+        "server": {"standbys": standbys},
+        "experiment": {"design": "paired"} if tables else {},
+    }
+    wanted, place = (
+        make_study(raw | tables, source="test", folder=Path("/")),
+        Workspace.make(home=tmp_path, out=None, run_as=None),
     )
-    machine = Machine(version_major=18, cpu_count=2, memory_bytes=2**33, disk_free_bytes=round(sizes["data"] * 0.98))
-    plan_study(msgspec.structs.replace(wanted, host=None), machine)
+    mosts = {"data": _DATA_BYTES, "wal": _WAL_BYTES}
+    specs = [(name, DiskSpec(kind="hdd"), make_shape(ROOMY).disk, mosts[name]) for name in disks]
+    # The usual share has no room for them, so they get what paired trials need.
+    sizes = _choose_sizes(wanted, specs, 230 * 2**30, place.home)
+
+    def plan_with(share: float) -> None:
+        data, wal = round(sizes["data"] * share), sizes.get("wal")
+        plan_study(
+            wanted,
+            Machine(version_major=18, cpu_count=2, memory_bytes=2**33, disk_free_bytes=data, wal_free_bytes=wal),
+        )
+
+    # ext4 keeps a twentieth for root and some for itself.
+    plan_with(0.93)
+    with pytest.raises(HostError, match="does not fit on the disk"):
+        plan_with(0.9)
 
 
 def test_a_live_bench_of_usual_data_has_room_on_emulated_disks(tmp_path: Path) -> None:
@@ -88,7 +119,7 @@ def test_a_live_bench_of_usual_data_has_room_on_emulated_disks(tmp_path: Path) -
     assert list(_choose_sizes(study, specs, 60 * 2**30, tmp_path).values()) == [16 * 2**30, 8 * 2**30]
 
 
-@pytest.mark.parametrize("name", ["c7g-cliff", "c7g-sixteenth"])
+@pytest.mark.parametrize("name", ["c7g-cliff", "c7g-sixteenth", "c7g-three-phases"])
 def test_cases_say_how_much_disk_their_emulation_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -103,7 +103,7 @@ def test_more_than_half_of_what_is_free_is_refused_with_the_sum(tmp_path: Path) 
     free_bytes = usage.f_bavail * usage.f_frsize
     with pytest.raises(HostError, match="too little space") as caught, open_scratch(tmp_path, int(free_bytes * 0.9)):
         pass
-    assert "are free, of which it may take half" in caught.value.detail
+    assert "are free, of which it may take 50 %" in caught.value.detail
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,11 +12,12 @@ import msgspec
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
-from pgdyno.plan.room import DISK_SLACK_BYTES
+from pgdyno.plan.room import predict_home_bytes, predict_wal_disk_bytes
+from pgdyno.plan.size import count_copies, predict_bytes_per_scale
 from pgdyno.plan.types import Machine
-from pgdyno.plan.variants import list_places
+from pgdyno.plan.variants import list_places, list_scales
 from pgdyno.run.change.emulation.groups import Rates
-from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
+from pgdyno.run.change.emulation.machine import MOST_FOR_DISKS, EmulatedDisk, EmulatedMachine, check_emulation, emulated
 from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import make_reachable
@@ -32,14 +33,13 @@ _FILESYSTEMS = ("ext4", "xfs")
 _DATA_BYTES, _WAL_BYTES = 20 * _GIBIBYTE, 11 * _GIBIBYTE
 # The same for paired trials, which take no more where the disk of the home is small.
 _PAIRED_BYTES = {"data": 16 * _GIBIBYTE, "wal": 8 * _GIBIBYTE}
-_SCALE_BYTES = 16 * 2**20
-# Where the scale is said: a loaded cluster and a copy, each with as much WAL as data.
-_COPIES = 4
+# Of an emulated disk: ext4 keeps a twentieth for root, and each file system has lists of its own.
+_FILESYSTEM_SHARE = 0.08
 # An image is written in pieces of this size.
 _PIECE_BYTES = 8 * 2**20
 _LEAST_BYTES = 2 * _GIBIBYTE
-# Of the space that is free: the study's record may lie on the same disk.
-_MOST_OF_FREE = 0.45
+# Of the space that is free: other programs write there, too. Only data of a scale that the study names take more.
+_USUAL_OF_FREE = 0.45
 # Writing an image once.
 _FILL_BYTES_PER_S = 300e6
 
@@ -117,14 +117,24 @@ def as_emulated(machine: Machine, study: Study, place: Workspace) -> Machine:
     """
     emulation = plan_emulation(study, place)
     disks = {disk.name: disk for disk in emulation.disks}
-    rates = disks["data"].rates
-    return msgspec.structs.replace(
+    machine = msgspec.structs.replace(
         machine,
         cpu_count=emulation.cpu_count or machine.cpu_count,
         memory_bytes=emulation.memory_bytes or machine.memory_bytes,
         disk_free_bytes=disks["data"].size_bytes,
         wal_free_bytes=disks["wal"].size_bytes if "wal" in disks else None,
         loaded_scales=frozenset(),
+    )
+    return with_emulated_rates(machine, study)
+
+
+def with_emulated_rates(machine: Machine, study: Study) -> Machine:
+    """Return a machine with what the emulated disk of a study's data does, before a disk card measures it; any other as it is."""
+    if study.host is None or not study.is_emulated:
+        return machine
+    rates = _find_rates(make_shape(study.host).disk)
+    return msgspec.structs.replace(
+        machine,
         write_bytes_per_s=rates.write_bytes_per_s,
         read_bytes_per_s=rates.read_bytes_per_s,
         random_write_iops=rates.write_iops,
@@ -150,8 +160,8 @@ def _choose_sizes(
     study: Study, specs: list[tuple[str, DiskSpec, Disk, int]], free_bytes: int, home: Path
 ) -> dict[str, int]:
     """Choose the sizes of the images: as declared, but no more than the study's data may need."""
-    least = {"data": 0 if study.data.scale is None else _COPIES * study.data.scale * _SCALE_BYTES + DISK_SLACK_BYTES}
-    room = free_bytes * _MOST_OF_FREE
+    least = _predict_least(study, has_wal_disk=len(specs) > 1)
+    room = free_bytes * _USUAL_OF_FREE
 
     def choose(mosts: Mapping[str, int]) -> dict[str, int]:
         needed = {name: max(most, least.get(name, 0)) for name, most in mosts.items()}
@@ -161,18 +171,31 @@ def _choose_sizes(
     if sum(sizes.values()) > room:
         sizes = choose(_PAIRED_BYTES)
     # Where the scale is left to pgdyno, smaller disks are better than none.
-    if study.data.scale is None and sum(sizes.values()) > room:
+    if not least and sum(sizes.values()) > room:
         sizes = {name: int(size * room / sum(sizes.values())) for name, size in sizes.items()}
         if min(sizes.values()) < _LEAST_BYTES:
             sizes = dict.fromkeys(sizes, _LEAST_BYTES)
-    if sum(sizes.values()) > room:
+    if sum(sizes.values()) > free_bytes * MOST_FOR_DISKS:
         raise HostError(
             f"{home} has too little space for the emulated disks",
             detail=f"they take {format_bytes(sum(sizes.values()))}; {format_bytes(free_bytes)} are free, of which they may"
-            f" take {_MOST_OF_FREE * 100:.0f} %",
+            f" take {MOST_FOR_DISKS * 100:.0f} %",
             hint="free some, choose a smaller --scale, or another disk with --home",
         )
     return {name: size // _PIECE_BYTES * _PIECE_BYTES for name, size in sizes.items()}
+
+
+def _predict_least(study: Study, *, has_wal_disk: bool) -> dict[str, int]:
+    """Predict how large each disk must be for paired trials on data of the scales that a study names; nothing if it names none."""
+    scales = [scale for scale in list_scales(study) if scale is not None]
+    if not scales:
+        return {}
+    data = [round(scale * predict_bytes_per_scale(study)) for scale in scales]
+    room = {
+        "data": predict_home_bytes(data, max(data), copies=count_copies(study), has_wal=not has_wal_disk),
+        "wal": predict_wal_disk_bytes(max(data), standbys=study.server.standbys),
+    }
+    return {name: round(needed * (1 + _FILESYSTEM_SHARE)) + _PIECE_BYTES for name, needed in room.items()}
 
 
 def _make_disk(name: str, spec: DiskSpec, disk: Disk, size_bytes: int) -> EmulatedDisk:
@@ -186,15 +209,19 @@ def _make_disk(name: str, spec: DiskSpec, disk: Disk, size_bytes: int) -> Emulat
         size_bytes=size_bytes,
         filesystem=filesystem,
         mount_options=spec.mount_options or "",
-        rates=Rates(
-            read_iops=round(disk.random_read_iops.value),
-            write_iops=round(disk.random_write_iops.value),
-            read_bytes_per_s=round(disk.read_bytes_per_s.value),
-            write_bytes_per_s=round(disk.write_bytes_per_s.value),
-        ),
+        rates=_find_rates(disk),
         flush_s=disk.flush_s.value,
         # No data sheet has a time of its own for reads: over a network they take about as long as a write.
         read_s=disk.flush_s.value,
+    )
+
+
+def _find_rates(disk: Disk) -> Rates:
+    return Rates(
+        read_iops=round(disk.random_read_iops.value),
+        write_iops=round(disk.random_write_iops.value),
+        read_bytes_per_s=round(disk.read_bytes_per_s.value),
+        write_bytes_per_s=round(disk.write_bytes_per_s.value),
     )
 
 

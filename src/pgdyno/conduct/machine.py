@@ -14,7 +14,7 @@ import msgspec
 from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.conduct.cards.study import StudyCard
-from pgdyno.conduct.emulation import emulating
+from pgdyno.conduct.emulation import emulating, with_emulated_rates
 from pgdyno.conduct.load.own import OwnLoad, ready_own_load
 from pgdyno.conduct.mounts import check_mounts
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
@@ -90,11 +90,12 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
         written = [disk.write_bytes_per_s for disk in disks if disk.write_bytes_per_s is not None]
         read = [disk.read_bytes_per_s for disk in disks if disk.read_bytes_per_s is not None]
         pages = [disk.random_write_iops for disk in disks if disk.random_write_iops is not None]
+        # A card that is still to be measured says nothing yet.
         machine = msgspec.structs.replace(
             self.machine,
-            write_bytes_per_s=min(written, default=None),
-            read_bytes_per_s=min(read, default=None),
-            random_write_iops=min(pages, default=None),
+            write_bytes_per_s=min(written, default=self.machine.write_bytes_per_s),
+            read_bytes_per_s=min(read, default=self.machine.read_bytes_per_s),
+            random_write_iops=min(pages, default=self.machine.random_write_iops),
         )
         return msgspec.structs.replace(self, machine=machine)
 
@@ -184,7 +185,7 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         installation=installation,
         host=host,
         preflight=preflight,
-        machine=machine,
+        machine=with_emulated_rates(machine, study),
         clock=clock,
         places=tuple(_read_places(home)),
         other_servers=others,

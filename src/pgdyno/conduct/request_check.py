@@ -9,6 +9,7 @@ import sys
 
 import msgspec
 
+from pgdyno.conduct.emulation import as_emulated
 from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.errors import HostError, SpecError, putting_off
 from pgdyno.facts.gucs import is_custom_name
@@ -37,14 +38,15 @@ def check_request(study: Study, place: Workspace, *, budget: Budget | None = Non
     Raises:
         SpecError: A setting or a value does not exist, variants cannot be compared, or the time is too short even on a
             machine where the data are loaded.
-        HostError: A PostgreSQL is missing, or this account may not change a kernel setting.
+        HostError: A PostgreSQL is missing, this account may not change a kernel setting, or there is no room for emulated disks.
     """
     major = read_named_facts(reference_server(study)).major
     check_settings(study, major)
     refusal = find_kernel_refusal(study, major)
     if refusal is not None:
         raise refusal
-    _check_time(study, read_machine(study, place.home, version_major=major), budget)
+    machine = read_machine(study, place.home, version_major=major)
+    _check_time(study, as_emulated(machine, study, place) if study.is_emulated else machine, budget)
 
 
 def check_settings(study: Study, major: int) -> None:

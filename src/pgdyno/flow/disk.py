@@ -190,7 +190,7 @@ def _plan(path: Path, question: DiskQuestion, tools: DiskTools, *, seed: int) ->
     if has_fio and file_bytes is not None and room_bytes and file_bytes > room_bytes * MOST_OF_FREE:
         raise HostError(
             f"{path} has too little space for a test file of {format_bytes(file_bytes)}",
-            detail=f"{format_bytes(room_bytes)} are free, of which it may take half",
+            detail=f"{format_bytes(room_bytes)} are free, of which it may take 50 %",
             hint="name a smaller one with --file-size, or free some",
         )
     plan = make_disk_plan(

@@ -40,13 +40,31 @@ def check_wal_disk(data_bytes: int, machine: Machine, *, standbys: int) -> None:
     Raises:
         HostError: It does not fit.
     """
-    needed = (1 + standbys) * predict_wal_bytes(data_bytes) + predict_kept_wal(standbys)
+    needed = predict_wal_disk_bytes(data_bytes, standbys=standbys)
     if machine.wal_free_bytes is not None and needed > machine.wal_free_bytes:
         raise HostError(
             "the WAL does not fit on its disk",
             detail=f"needs {format_bytes(needed)}; free are {format_bytes(machine.wal_free_bytes)}",
             hint="free some space, or use another disk with --wal-home",
         )
+
+
+def predict_wal_disk_bytes(data_bytes: int, *, standbys: int) -> int:
+    """Return the space on a disk for WAL alone: that of the working copies, and what the server keeps for its standbys."""
+    return (1 + standbys) * predict_wal_bytes(data_bytes) + predict_kept_wal(standbys)
+
+
+def predict_home_bytes(to_load_bytes: Sequence[int], largest_bytes: int, *, copies: int, has_wal: bool) -> int:
+    """Return the space on the disk of the home: all loaded clusters and the working copies are there at the same time.
+
+    Args:
+        to_load_bytes: Bytes of data of each cluster that is still to be loaded.
+        largest_bytes: Bytes of data of the largest cluster.
+        copies: Number of working copies; none for a snapshot, which takes what a trial changes.
+        has_wal: Whether the home holds their WAL, too.
+    """
+    copy_bytes = predict_loaded_bytes(largest_bytes) if has_wal else largest_bytes
+    return sum(map(predict_loaded_bytes, to_load_bytes)) + copies * copy_bytes + slack_bytes_of(max(0, copies - 1))
 
 
 def predict_wal_bytes(data_bytes: int) -> int:
@@ -115,17 +133,16 @@ def check_disk(
     Raises:
         HostError: They do not fit.
     """
-    # All loaded clusters and the working copies are on disk at the same time; a snapshot takes what a trial changes.
-    slack_bytes = slack_bytes_of(max(0, copies - 1))
-    loaded, copied = ([round(scale * bytes_per_scale) for scale in of] for of in (to_load, [max(scales)] * copies))
-    copied_bytes = sum(map(predict_loaded_bytes, copied)) if has_wal else sum(copied)
-    needed = sum(map(predict_loaded_bytes, loaded)) + copied_bytes + slack_bytes
+    loaded = [round(scale * bytes_per_scale) for scale in to_load]
+    needed = predict_home_bytes(loaded, round(max(scales) * bytes_per_scale), copies=copies, has_wal=has_wal)
     if needed <= machine.disk_free_bytes:
         return
     hint = "use smaller scales or fewer servers, or free some space"
     if len(scales) == 1:
         of_data = copies + len(to_load)
-        most_bytes = find_most_data(machine.disk_free_bytes - slack_bytes, of_data) if of_data else 0.0
+        most_bytes = (
+            find_most_data(machine.disk_free_bytes - slack_bytes_of(max(0, copies - 1)), of_data) if of_data else 0.0
+        )
         fits = max(0, int(most_bytes / bytes_per_scale))
         hint = f"use a scale of at most {fits}" if fits else "free some space"
     raise HostError(

@@ -99,7 +99,7 @@ def plan_size(
     scale = _find_scale(study, variants) or _choose_scale(
         _count_clients(variants, workloads), machine, load_budget_s, choices, standbys=study.server.standbys
     )
-    bytes_per_scale = BYTES_PER_SCALE * 100 / study.data.fillfactor
+    bytes_per_scale = predict_bytes_per_scale(study)
     first = variants[0].initdb if variants else combine_choices(study.data)
     own = identify_server(reference_server(study)), first
     wanted = {((identify_server(variant.server), variant.initdb), variant.scale or scale) for variant in variants} or {
@@ -108,7 +108,7 @@ def plan_size(
     # Data that are already loaded are known only for the reference's PostgreSQL and its choices of initdb.
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
     _check_one_cluster(study, variants, len(wanted))
-    standbys, copies = study.server.standbys, _count_copies(study)
+    standbys, copies = study.server.standbys, count_copies(study)
     has_wal = has_wal_at_home(variants, machine)
     check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine, copies=copies, has_wal=has_wal)
     largest = max(each for _, each in wanted)
@@ -122,6 +122,11 @@ def plan_size(
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / LOAD_BYTES_PER_S for each in to_load),
         between=predict_between(study, variants, workloads, machine, size_bytes=largest * bytes_per_scale),
     )
+
+
+def predict_bytes_per_scale(study: Study) -> float:
+    """Return the bytes of data for each unit of scale."""
+    return BYTES_PER_SCALE * 100 / study.data.fillfactor
 
 
 def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, copies: int, is_wal_apart: bool) -> int:
@@ -146,7 +151,8 @@ def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, copies: in
     return to_load_bytes + copied_bytes + wal_bytes
 
 
-def _count_copies(study: Study) -> int:
+def count_copies(study: Study) -> int:
+    """Count the working copies of the data that paired trials leave on the disk: the server's, and each standby's."""
     return 0 if study.data.restore is RestorePolicy.COMMAND else 1 + study.server.standbys
 
 

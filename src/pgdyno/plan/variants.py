@@ -115,6 +115,24 @@ def reference_data(study: Study) -> DataSpec:
     return with_choices(study.data, combine_choices(study.data, first))
 
 
+def list_scales(study: Study) -> tuple[int | None, ...]:
+    """List the scale of each cluster that a study loads, for each PostgreSQL and choice of initdb; None is what a plan chooses.
+
+    Raises:
+        SpecError: As for `list_specs`.
+    """
+    specs = [spec for spec, _ in list_specs(study)] if study.is_comparison else [VariantSpec()]
+    clusters = {
+        (
+            identify_server(find_server(study.server, spec.server)),
+            combine_choices(study.data, spec),
+            spec.scale or study.data.scale,
+        )
+        for spec in specs
+    }
+    return tuple(scale for _, _, scale in clusters)
+
+
 def list_places(study: Study) -> tuple[Place, ...]:
     """List the places of a study's clusters, each once; that of the reference is the first.
 

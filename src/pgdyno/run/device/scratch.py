@@ -2,8 +2,8 @@
 
 The kernel frees the file when the last process that has it open ends, also after kill -9 or a loss of power. So nothing
 is left to be removed, and no file of another account can be removed by mistake. Programs get the file as their standard
-input and open it again as /proc/self/fd/0, so no path is followed that another process could have redirected. This
-refuses to take more than half of the free space: a server on the same file system must not run out of it.
+input and open it again as /proc/self/fd/0, so no path is followed that another process could have redirected. A
+measurement takes at most half of the free space: a server on the same file system must not run out of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pgdyno.units import format_bytes
 AS_STDIN = "/proc/self/fd/0"
 """The path by which a program opens the file that it got as its standard input."""
 MOST_OF_FREE = 0.5
-"""Largest share of the free space that the file may take."""
+"""Largest share of the free space that a measurement may take."""
 # Errors of a file system that cannot create files without a name. Source: open(2), O_TMPFILE.
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
 # Errors of a file system that cannot reserve space; writes may then run out of it. Source: fallocate(2).
@@ -82,13 +82,16 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextlib.contextmanager
-def open_scratch(folder: Path, file_bytes: int, *, user: ServerUser | None = None) -> Iterator[Scratch]:
+def open_scratch(
+    folder: Path, file_bytes: int, *, user: ServerUser | None = None, most_of_free: float = MOST_OF_FREE
+) -> Iterator[Scratch]:
     """Provide a file whose space is reserved, but not yet written.
 
     Args:
         folder: An existing folder for it.
         file_bytes: Its size.
         user: The owner of the file, if root measures as another account.
+        most_of_free: Largest share of the free space that it may take.
 
     Raises:
         HostError: The path is not a folder, cannot be written to, is being measured already, or has too little space.
@@ -103,7 +106,7 @@ def open_scratch(folder: Path, file_bytes: int, *, user: ServerUser | None = Non
                 f"{folder} is being measured by another pgdyno",
                 hint="wait for it: two at once would distort each other's figures",
             ) from exc
-        _check_space(folder, place, file_bytes)
+        _check_space(folder, place, file_bytes, most_of_free)
         try:
             descriptor = _make_file(place)
             stack.callback(os.close, descriptor)
@@ -139,15 +142,15 @@ def _open_folder(folder: Path) -> int:
         raise HostError(f"cannot open {folder}", detail=exc.strerror or str(exc)) from exc
 
 
-def _check_space(folder: Path, place: int, file_bytes: int) -> None:
+def _check_space(folder: Path, place: int, file_bytes: int, most_of_free: float) -> None:
     usage = os.fstatvfs(place)
     free_bytes = usage.f_bavail * usage.f_frsize
     # A file system without a size of its own, such as ramfs, reports no free space at all.
-    if usage.f_blocks and file_bytes > free_bytes * MOST_OF_FREE:
+    if usage.f_blocks and file_bytes > free_bytes * most_of_free:
         raise HostError(
             f"{folder} has too little space to be measured",
             detail=f"the test file is {format_bytes(file_bytes)} and {format_bytes(free_bytes)} are free, "
-            "of which it may take half",
+            f"of which it may take {most_of_free * 100:.0f} %",
             hint="free some, or name a folder on the same disk that has more",
         )
 

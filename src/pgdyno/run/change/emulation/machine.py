@@ -43,6 +43,8 @@ _MKFS = {
     "ext4": ("-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
 }
 _PACKAGES = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
+MOST_FOR_DISKS = 0.9
+"""Largest share of the free space that emulated disks may take: the study's record may lie on the same disk."""
 # Unmounting flushes everything that a study has written.
 _UNMOUNT_S = 600.0
 # The last processes that a study has ended may still have files open.
@@ -191,7 +193,7 @@ def _made(disk: EmulatedDisk, folder: Path) -> Iterator[LoopDevice]:
         folder.mkdir()
     except OSError as exc:
         raise HostError(f"cannot make {folder}", detail=why(exc)) from exc
-    with open_scratch(folder, disk.size_bytes) as scratch:
+    with open_scratch(folder, disk.size_bytes, most_of_free=MOST_FOR_DISKS) as scratch:
         _fill(scratch.descriptor, disk.size_bytes, is_direct=scratch.takes_direct)
         device = attach(scratch.descriptor)
         try:
