@@ -97,7 +97,9 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
             _ = self.volume_ability
         elif self.volume_iops is not None or self.volume_mb_s is not None:
             raise ValueError("volume_iops and volume_mb_s need volume: use random_read_iops or read_mb_s instead")
-        _ = self.size_bytes, self.free_bytes
+        size_bytes, free_bytes = self.size_bytes, self.free_bytes
+        if size_bytes is not None and free_bytes is not None and free_bytes > self.count * size_bytes:
+            raise ValueError(f"free: {self.free} is more than {self.count} x {self.size}")
 
     @property
     def disk_kind(self) -> DiskKindName:
