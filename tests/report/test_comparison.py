@@ -106,7 +106,7 @@ def test_bounds_and_waits(shown: str, expected: str) -> None:
         ),
         (
             make_verdict(VerdictKind.INCONCLUSIVE, n=1, low_ratio=None, high_ratio=None, reason="1 of the 5 pairs"),
-            "commit_delay=1000 undecided: TPS has no interval yet (1 of the 5 pairs), 1 pair",
+            "commit_delay=1000 inconclusive: TPS has no interval yet (1 of the 5 pairs), 1 pair",
         ),
     ],
 )

@@ -133,8 +133,7 @@ def count_pairs(verdict: Verdict) -> str:
 
 def describe_verdict(verdict: Verdict) -> str:
     """Describe the verdict on a variant in a line: `commit_delay=1000 slower: TPS -22.5 % [-25.1, -19.7], 41 pairs`."""
-    word = "undecided" if verdict.kind is VerdictKind.INCONCLUSIVE else name_verdict(verdict)
-    return f"{verdict.variant} {word}: {describe_change(verdict)}, {count_pairs(verdict)}"
+    return f"{verdict.variant} {name_verdict(verdict)}: {describe_change(verdict)}, {count_pairs(verdict)}"
 
 
 def describe_outlook(verdict: Verdict, *, round_s: float | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgdyno.analyse.comparison.gate import Failure, GateResult, JudgedVerdict
-from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.level import Level
 from pgdyno.report.verdict_words import METRIC_WORDS, count_pairs, describe_change, state_verdict
@@ -52,7 +51,7 @@ def _list_blocks(result: GateResult) -> Iterator[Block]:
     said = [
         *(f"{describe_failure(one)}." for one in result.failures),
         *(f"{name} dropped out. A variant that cannot be measured fails every gate." for name in result.dropped),
-        *(f"Undecided, which is no failure: {_describe_judged(one)}." for one in result.undecided),
+        *(f"Inconclusive, which is no failure: {_describe_judged(one)}." for one in result.undecided),
         *(f"{one.text} was not judged: this comparison has no figures for it." for one in result.unobserved),
         *_warn(result),
         describe_rate(result),
@@ -70,10 +69,7 @@ def _warn(result: GateResult) -> Iterator[str]:
 def _describe_judged(judged: JudgedVerdict) -> str:
     verdict = judged.verdict
     reference = "itself" if verdict.variant == judged.reference else judged.reference
-    if verdict.kind is VerdictKind.INCONCLUSIVE:
-        what = f"{verdict.variant} against {reference} on {judged.workload} is undecided"
-    else:
-        what = state_verdict(verdict, variant=verdict.variant, reference=reference, workload=judged.workload)
+    what = state_verdict(verdict, variant=verdict.variant, reference=reference, workload=judged.workload)
     level = "" if verdict.low_ratio is None else f" ({format_level(verdict.confidence)} interval)"
     return f"{what}: {describe_change(verdict)}{level}, {count_pairs(verdict)}"
 

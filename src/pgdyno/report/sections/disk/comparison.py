@@ -81,7 +81,7 @@ def describe_comparison(views: Sequence[CardView], differences: Sequence[DiskDif
         told = {kind: [ENTRY_WORDS[one.key] for one in of if one.kind is kind and one.ratio.n] for kind in VerdictKind}
         parts = [f"{kind.value} in {_count(told[kind], len(of))}" for kind in _TOLD if told[kind]]
         open_count = len(told[VerdictKind.INCONCLUSIVE])
-        parts += [f"{open_count} undecided"] if open_count else []
+        parts += [f"{open_count} inconclusive"] if open_count else []
         declared_count = sum(1 for one in of if not one.ratio.n)
         parts += [f"{declared_count} only declared, which has no verdict"] if declared_count else []
         yield f"{names[place]} against {names[0]}: {', '.join(parts) or 'no figure in common'}."
