@@ -133,7 +133,11 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         # No server is there, and none is asked.
         (("compare", *BOTH, "--dsn", "host=/nowhere"), "the pooler pool of a given server needs a connection string"),
         (("sweep", "pool_size=2,4", "--dsn", "host=/nowhere"), "no pooler to size at the server of --dsn"),
-        (("sweep", "endpoint=primary,pool", "--dsn", "host=/nowhere"), "takes names, and no connection strings"),
+        (
+            ("sweep", "endpoint=primary,pool", "--dsn", "host=/nowhere"),
+            "endpoint=primary,pool: nothing says how to reach pool",
+        ),
+        (("sweep", "endpoint=primary,pool=host=/nowhere"), "takes names, and no connection strings"),
         (
             ("compare", "--endpoint", "primary", "--endpoint", "a=sslcert=me.crt", "--dsn", "host=/nowhere"),
             "what names the pooler a: there is no file me.crt",

@@ -206,13 +206,15 @@ def read_pooler_axes(
 
 def _read_names(levels: str, *, dsn: str | None) -> list[str]:
     names = levels.split(",")
-    if "=" in levels or (dsn is not None and {*names} - {_PRIMARY}):
+    hint = "`pgdyno compare --endpoint primary --endpoint {}=CONNINFO` compares what runs already"
+    if "=" in levels:
+        raise SpecError("the axis endpoint takes names, and no connection strings", hint=hint.format(_REPLICAS))
+    away = next((name for name in names if name != _PRIMARY), None)
+    if dsn is not None and away is not None:
         raise SpecError(
-            "the axis endpoint takes names, and no connection strings",
-            detail=""
-            if dsn is None
-            else "poolers and replicas of the server of --dsn run already, and are found by theirs",
-            hint="`pgdyno compare --endpoint primary --endpoint replicas=CONNINFO` compares what runs already",
+            f"{_ENDPOINT_AXIS}{levels}: nothing says how to reach {away}",
+            detail="poolers and replicas of the server of --dsn run already, and are found by connection strings",
+            hint=hint.format(away),
         )
     return names
 
