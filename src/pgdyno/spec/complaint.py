@@ -41,6 +41,8 @@ class Complaint(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that the table accepts."""
     nearest: str
     """Known key that is similar to an unknown one; empty if there is none, and for known keys."""
+    is_unknown: bool
+    """Whether the table has no such key."""
     choices: tuple[str, ...]
     """Values that the key accepts, if their number is limited."""
 
@@ -79,6 +81,7 @@ def read_complaint(message: str, root: type[msgspec.Struct]) -> Complaint:
         fact=fact[:1].lower() + fact[1:],
         keys=tuple(fields),
         nearest=next(iter(nearest), ""),
+        is_unknown=unknown is not None,
         choices=_choices_of(fields.get(key)),
     )
 

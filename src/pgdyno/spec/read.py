@@ -60,6 +60,7 @@ _OF_WORKLOADS = re.compile(
     r"(?:no \[\[workload\]\]: )?(?P<said>(?:nothing to measure|several workloads are named) ?.*)"
 )
 _INDEX = re.compile(r"\[\d+\]$")
+_HOST_TABLE = re.compile(r"\s*\[\s*host\s*\.")
 
 
 def read_study(path: Path, *, is_here: bool = True, is_of_record: bool = False) -> Study:
@@ -331,6 +332,8 @@ def _spec_error(message: str, *, text: str | None, source: str) -> SpecError:
         hint = choices or _HINTS.get(key, f"`{command} --help` explains every option")
         return SpecError(f"{where}: {said}", hint=hint)
     line = find_line(text, found.path)
+    if line and found.is_unknown and not found.nearest and _HOST_TABLE.match(text.splitlines()[line - 1]):
+        hint = f"did you mean [hosts.{found.key}]? Each machine that ssh reaches has such a table; [host] declares the server's"
     where = f"{source}, line {line}" if line else source
     detail = "" if line or not found.path else f"key {found.path}"
     return SpecError(f"{where}: {found.fact}", detail=detail, hint=choices or hint)
