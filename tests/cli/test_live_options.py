@@ -38,6 +38,11 @@ def test_an_address_to_listen_on(text: str, read: tuple[str, int] | None) -> Non
         (("bench", "--listen", "0.0.0.0"), "--listen says where the live page listens, and there is none"),
         (("bench", "--live", "--listen", "db7"), "--listen db7: not an IP address"),
         (("watch", "--listen", "127.0.0.1:80", "--port", "81"), "--port and --listen both name a port"),
+        (("watch", "--port", "8080", "--metrics-port", "8080"), "page and metrics are both to listen on port 8080"),
+        (
+            ("bench", "--live", "--listen", "0.0.0.0:8080", "--metrics-port", "8080"),
+            "page and metrics are both to listen on port 8080",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_first(options: tuple[str, ...], fact: str) -> None:

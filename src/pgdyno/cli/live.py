@@ -67,16 +67,18 @@ def request_watched(listen: str | None, *, port: int, metrics_port: int | None) 
     """Return where a page is to be served, and the metrics beside it.
 
     Raises:
-        SpecError: An option is wrong, or two of them name a port.
+        SpecError: An option is wrong, two of them name the page's port, or page and metrics have the same one.
     """
     from pgdyno.run.live_page import PageRequest  # noqa: PLC0415 - loaded when it is needed, which keeps --help fast
+    from pgdyno.run.page_server import HOST  # noqa: PLC0415 - as above
 
-    if listen is None:
-        return PageRequest(port=port, metrics_port=metrics_port)
-    address, named = read_listen(listen)
+    address, named = (HOST, 0) if listen is None else read_listen(listen)
     if port and named:
         raise SpecError("--port and --listen both name a port", hint="leave one out")
-    return PageRequest(address=address, port=port or named, metrics_port=metrics_port)
+    port = port or named
+    if port and port == metrics_port and (address == HOST or ipaddress.ip_address(address).is_unspecified):
+        raise SpecError(f"page and metrics are both to listen on port {port} of {HOST}", hint="name two ports")
+    return PageRequest(address=address, port=port, metrics_port=metrics_port)
 
 
 def read_listen(text: str) -> tuple[str, int]:
