@@ -59,7 +59,20 @@ def test_commits_wait_for_any_standby_where_a_variant_asks_for_that_and_none_say
         assert told["standbys"] == "standby1"
         assert told.get(NAMES) == ("*" if expected == {"*"} else None), (values, settings)
         assert ("commits that wait for a standby" in told) == (expected in ({None}, {""})), (values, settings)
-    assert list_names(plan_study(make("local", "off", standbys=0), MACHINE)) == {None}
+    for values, reasons in (
+        (("local", "off"), []),
+        (("local", "on"), []),
+        (
+            ("off", "remote_apply"),
+            [
+                "without standbys, commits with remote_apply wait for the server's own flush only, as with on; --standbys 1 starts one"
+            ],
+        ),
+    ):
+        plan = plan_study(make(*values, standbys=0), MACHINE)
+        assert list_names(plan) == {None}
+        told = [choice.reason for choice in plan.choices if choice.name == "commits that wait for a standby"]
+        assert told == reasons, values
 
 
 def test_the_pinned_study_says_for_whom_commits_wait() -> None:

@@ -25,8 +25,10 @@ from pgdyno.units import parse_in_unit
 SYNCHRONOUS_NAMES = "synchronous_standby_names"
 SYNCHRONOUS_COMMIT = "synchronous_commit"
 ANY_STANDBY = "*"
+_WAITING_COMMITS = "commits that wait for a standby"
 # Source: PostgreSQL 18 manual, 19.5.1, synchronous_commit, and guc_tables.c for the other words of `on`.
-_WAITING = frozenset({"on", "true", "yes", "1", "remote_write", "remote_apply"})
+_REMOTE = frozenset({"remote_write", "remote_apply"})
+_WAITING = frozenset({"on", "true", "yes", "1"}) | _REMOTE
 _NOT_WAITING = frozenset({"off", "false", "no", "0", "local"})
 # Source: PostgreSQL 18 manual, 19.6.2, synchronous_standby_names.
 _QUORUM = re.compile(r"(?:(?:first|any)\s+)?(?P<count>[0-9]+)\s*\((?P<names>.*)\)", re.IGNORECASE)
@@ -70,6 +72,7 @@ def note_standbys(study: Study, variants: Sequence[Variant], choices: list[Choic
     """Say how many standbys there are, and which commits wait for them."""
     count = study.server.standbys
     if not count:
+        _note_none(study, variants, choices)
         return
     value = "standby1" if count == 1 else f"standby1 to standby{count}"
     reason = "copies of the data on this machine, which stream from the server and share its CPUs and disk"
@@ -85,7 +88,16 @@ def note_standbys(study: Study, variants: Sequence[Variant], choices: list[Choic
         choices.append(Choice(name=SYNCHRONOUS_NAMES, value=ANY_STANDBY, reason=reason))
     elif not any(show_value(all_of.get(SYNCHRONOUS_NAMES, "")) for all_of in _list_settings(filled, variants)):
         reason = f"nothing sets {SYNCHRONOUS_COMMIT} to on, remote_write or remote_apply, nor {SYNCHRONOUS_NAMES}"
-        choices.append(Choice(name="commits that wait for a standby", value="none", reason=reason))
+        choices.append(Choice(name=_WAITING_COMMITS, value="none", reason=reason))
+
+
+def _note_none(study: Study, variants: Sequence[Variant], choices: list[Choice]) -> None:
+    """Say of commits that are asked to wait for a standby by name that there is none; a given server may have some."""
+    asked = [_word(all_of.get(SYNCHRONOUS_COMMIT, "")) for all_of in _list_settings(study, variants)]
+    remote = " and ".join(dict.fromkeys(word for word in asked if word in _REMOTE))
+    if remote and study.server.kind is not ServerKind.GIVEN:
+        reason = f"without standbys, commits with {remote} wait for the server's own flush only, as with on; --standbys 1 starts one"
+        choices.append(Choice(name=_WAITING_COMMITS, value="none", reason=reason))
 
 
 def count_waited(value: SettingValue, standbys: int) -> tuple[int, int]:
