@@ -133,6 +133,11 @@ def test_what_load_hosts_cannot_do_is_refused(cluster: Cluster, bench: Bench, by
     settings = ("--set", "synchronous_commit=local", "--set", "synchronous_commit=on")
     failover = bench.refuse("compare", *settings, "--standbys", "1", "--failover", "crash", "--load-host", "db1")
     assert "the load of a failover comes from the server's machine" in failover.stderr
+    # No server is there, and neither it nor a load host is asked.
+    named = ("sweep", "load_hosts=1,3", "--dsn", "host=/nowhere", "--load-host", "unknown", "--load-host", "other")
+    assert "load_hosts is 3, and the study names 2 load hosts" in bench.refuse(*named).stderr
+    few = bench.refuse(*named, "--load-host", "third", "--clients", "2")
+    assert "workload tpcb-like of load_hosts=3: 3 load hosts for 2 clients" in few.stderr
     words = ("compare", "--set", "work_mem=1MB", "--set", "work_mem=8MB", "--design", "live", "--load-host", "db1")
     refused = run(bench, *words, "--dsn", DSN, *SHORT[:6], "--allow", "busy")
     assert refused.returncode == 2, refused.stderr

@@ -5,8 +5,9 @@ Variants may have their own clients and threads. Each variant is checked against
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
@@ -15,6 +16,7 @@ from pgdyno.plan.parts import plan_parts
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload, apply_variant
 from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import ServerKind, ServerSpec, Study, WorkloadSpec
+from pgdyno.spec.variant import VariantSpec
 from pgdyno.units import count_things, parse_in_unit
 
 # Reserved beside pgbench's own connections: superuser_reserved_connections (3) and pgdyno's two.
@@ -37,7 +39,7 @@ def plan_loads(
         SpecError: A load does not fit the settings of its server.
     """
     workloads = tuple(_plan_workload(workload, variants, study, machine, choices) for workload in study.workload)
-    _check_load_hosts(study, variants)
+    check_load_hosts(study, {variant.name: variant for variant in variants})
     _check_variants(workloads, variants)
     return workloads
 
@@ -82,13 +84,25 @@ def _plan_workload(
     return planned
 
 
-def _check_load_hosts(study: Study, variants: Sequence[Variant]) -> None:
-    named, most = len(study.load_hosts), max((variant.load_hosts or 0 for variant in variants), default=0)
+def check_load_hosts(study: Study, variants: Mapping[str, Variant | VariantSpec]) -> None:
+    """Refuse more load hosts of a variant than the study names, or than it asks for clients.
+
+    Args:
+        study: The study as requested.
+        variants: By name, also as requested: before a load host is reached.
+
+    Raises:
+        SpecError: There is such a variant.
+    """
+    named, most = len(study.load_hosts), max((variant.load_hosts or 0 for variant in variants.values()), default=0)
     if most > named:
         raise SpecError(
             f"load_hosts is {most}, and the study names {count_things(named, 'load host')}",
             hint='name each machine that the load comes from: --load-host DEST, or a table [hosts.NAME] with role = "load"',
         )
+    for (name, variant), workload in itertools.product(variants.items(), study.workload):
+        if clients := variant.clients or workload.asked_clients:
+            _check_shares(f"workload {workload.name} of {name}", variant.load_hosts, clients)
 
 
 def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[Variant]) -> None:
@@ -98,12 +112,16 @@ def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[V
             # With fewer clients than the workload has threads, use fewer threads, unless the threads are under test.
             if variant.threads is not None and variant.threads > clients:
                 raise _too_many_threads(what, variant.threads, clients)
-            if variant.load_hosts is not None and variant.load_hosts > clients:
-                raise SpecError(
-                    f"{what}: {variant.load_hosts} load hosts for {count_things(clients, 'client')}",
-                    hint="each load host has a client or more: set clients to at least the number of load hosts",
-                )
+            _check_shares(what, variant.load_hosts, clients)
             _check_load(what, apply_variant(workload, variant), variant.server)
+
+
+def _check_shares(what: str, load_hosts: int | None, clients: int) -> None:
+    if load_hosts is not None and load_hosts > clients:
+        raise SpecError(
+            f"{what}: {load_hosts} load hosts for {count_things(clients, 'client')}",
+            hint="each load host has a client or more: set clients to at least the number of load hosts",
+        )
 
 
 def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:

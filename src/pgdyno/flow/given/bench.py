@@ -38,7 +38,9 @@ from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_ste
 from pgdyno.plan.endpoints import check_given_poolers
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
+from pgdyno.plan.loads import check_load_hosts
 from pgdyno.plan.replicas import check_given_replicas
+from pgdyno.plan.variants import list_specs
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts, match_known
 from pgdyno.record.store import RecordStore
@@ -212,6 +214,7 @@ def bench_given(
         hash_init_file(Path(asked.data.init))
     ui = LoggedUi(ui)
     asked = _with_defaults(_with_each_replica(_with_whole_paths(asked, folder)))
+    check_load_hosts(asked, {spec.title: spec for spec, _ in list_specs(asked)})
     with ready_server(asked.server.dsn or "" if dsn is None else dsn, study=asked, allowed=allowed, ui=ui) as ready:
         planned = plan_given(with_given_sweep(asked, ready) if sweeps_clients else asked, ready)
         _ask(planned.study, planned.plan.experiment, ready, ui)
