@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,9 +26,10 @@ from pgdyno.run.given.database import (
     find_loaded,
     note_loaded,
 )
-from pgdyno.run.given.own_databases import _LIST, OwnDatabase, list_databases
+from pgdyno.run.given.own_databases import _LIST, OwnDatabase, list_databases, refusing
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.lost import HINT_LOST
 from tests.rows import check_rows
 from tests.tools.pgcluster import PORT, Cluster, running_given
 from tests.waiting import wait_until
@@ -336,6 +338,17 @@ def test_a_timeout_that_ends_a_statement_is_named(cluster: Cluster, address: Add
             assert f"this role or server has a {name}" in said.hint
         finally:
             cluster.sql(f"ALTER ROLE bench RESET {name}")
+
+
+def test_a_session_that_ends_without_a_word_has_a_hint(address: Address) -> None:
+    # The server's last words are lost with the connection.
+    for ask, fact in ((lambda one: one.execute("SELECT 1"), "cannot look"), (sql.ping, "the server refused a query")):
+        with sql.connect(address) as one:
+            with socket.socket(fileno=os.dup(one.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
+            with pytest.raises(StepFailedError, match=fact) as caught, refusing("look"):
+                ask(one)
+        assert ("closed the connection" in caught.value.detail, caught.value.hint) == (True, HINT_LOST)
 
 
 def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cluster, address: Address) -> None:

@@ -19,6 +19,7 @@ from pgdyno.errors import StepFailedError
 from pgdyno.record.machine.given_server import OWN_NAME
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.lost import HINT_LOST
 from pgdyno.run.postgres.timeouts import NoAnswerError
 
 OWN_COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?", re.DOTALL)
@@ -51,6 +52,8 @@ _HINTS = {
     "55006": "somebody is connected to pgdyno's own database: end that session",
     "57014": HINT_TIMEOUT.format("statement_timeout"),
     "25P04": HINT_TIMEOUT.format("transaction_timeout"),
+    # Its last words are lost with the connection now and then.
+    None: HINT_LOST,
 }
 
 _HINT_HBA = "its pg_hba.conf must let this role into `all` databases, since pgdyno makes its own; or measure one that is there: --database"
@@ -175,5 +178,5 @@ def refusing(what: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        hint = _HINTS.get(error.diag.sqlstate or "", "")
+        hint = _HINTS.get(error.diag.sqlstate, "")
         raise StepFailedError(f"cannot {what}", detail=str(error).strip(), hint=hint) from error

@@ -22,6 +22,7 @@ from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported
 from pgdyno.record.machine.given_server import IDLE_TPS, Capability, GivenServer, RoundTrip
 from pgdyno.run.given import conninfo
 from pgdyno.run.postgres import sql, timeouts
+from pgdyno.run.postgres.lost import HINT_LOST
 
 _PATIENCE_S = 10.0
 _MOST_ROUND_TRIPS = 400
@@ -79,7 +80,7 @@ def _telling_loss() -> Iterator[None]:
         hint = (
             "a timeout of this role or server ends sessions that idle for seconds: see `ALTER ROLE`"
             if is_timeout
-            else ""
+            else HINT_LOST
         )
         raise StepFailedError("the connection to the server was lost", detail=said, hint=hint) from error
 

@@ -10,6 +10,9 @@ from pgdyno.errors import StepFailedError
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.postgres.timeouts import NoAnswerError
 
+HINT_LOST = (
+    "the server crashed or was restarted, or an administrator or a timeout ended the session: its log says which"
+)
 _LOGIN_REFUSED_FOR_S = 15.0
 # For a server that asks for no password. The name of the file is in all languages.
 _NOT_LET_IN = re.compile(r"pg_hba\.conf|authentication failed")

@@ -49,7 +49,7 @@ from pgdyno.facts.views import (
 )
 from pgdyno.run.postgres import timeouts
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.postgres.lost import NoConnectionError, no_connection
+from pgdyno.run.postgres.lost import HINT_LOST, NoConnectionError, no_connection
 from pgdyno.run.postgres.timeouts import NoAnswerError
 
 # The types of a record take as long to import as all the rest of the server sampler except psycopg, which has no use
@@ -995,7 +995,7 @@ def planning(connection: Connection) -> Iterator[None]:
         with _rolled_back(connection, PLAN_CAREFULLY):
             yield
     except psycopg.Error as exc:
-        raise StepFailedError("the server broke off a session", detail=str(exc).strip()) from exc
+        raise StepFailedError("the server broke off a session", detail=str(exc).strip(), hint=HINT_LOST) from exc
 
 
 def explain(connection: Connection, statement: str) -> dict[str, Any]:
@@ -1153,7 +1153,7 @@ def _execute(
             # itself, it deallocates with all else.
             return connection.execute(text, parameters or None, binary=is_one, prepare=False if is_one else None)
     except psycopg.Error as exc:
-        kind = NoConnectionError if connection.broken else StepFailedError
+        kind, hint = (NoConnectionError, HINT_LOST) if connection.broken else (StepFailedError, "")
         # `as_string(connection)` fails on a lost connection.
         words = query if isinstance(query, str) else query.as_string(None)
-        raise kind("the server refused a query", detail=f"{str(exc).strip()}\n{words}") from exc
+        raise kind("the server refused a query", detail=f"{str(exc).strip()}\n{words}", hint=hint) from exc
