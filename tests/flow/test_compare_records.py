@@ -169,6 +169,8 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         compare(failed)
     with pytest.raises(SpecError, match="none of the forms"):
         compare_named([FIRST, copy_record(tmp_path / "fine")], out=tmp_path / "a.pdf")
+    with pytest.raises(SpecError, match=r"--out .*/no/a\.md: there is no folder"):
+        compare_named([FIRST, empty], out=tmp_path / "no" / "a.md")
     damaged = copy_record(tmp_path / "damaged")
     (damaged / "record.json").write_text("{")
     with pytest.raises(SpecError, match="damaged"):

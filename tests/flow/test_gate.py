@@ -87,6 +87,7 @@ def test_a_file_that_can_no_longer_be_written(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         apply_gate(gate, StudyReport(report=build_switchback()))
     assert "pgdyno report pgdyno-records/20261121-0930-compare" in caught.value.hint
+    assert caught.value.detail == f"{tmp_path}/gone/a.xml: No such file or directory"
 
 
 def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.history.histories import History, Result, collect_histories
 from pgdyno.analyse.records.sides import Side
 from pgdyno.cli.terminal.display import Display
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.records import history
 from pgdyno.flow.records.history import HistoryResult, read_history
 from pgdyno.record.store import RecordStore
@@ -291,6 +291,19 @@ def test_the_chart_is_vega_lite(side: Side) -> None:
 def test_a_form_that_is_not_known(tmp_path: Path, name: str) -> None:
     with pytest.raises(SpecError, match="none of the forms"):
         read_history([tmp_path], out=tmp_path / name, ui=UI)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_records_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_record(tmp_path / "one")
+    monkeypatch.setattr(history, "identify_record", lambda _: pytest.fail("a record is read"))
+    (tmp_path / "folder.html").mkdir()
+    for out, words in ((tmp_path / "folder.html", "not a file"), (tmp_path / "no/a.html", "there is no folder")):
+        with pytest.raises(SpecError, match=f"--out {out}: {words}"):
+            read_history([tmp_path], out=out, ui=UI)
+    with pytest.raises(HostError, match=r"--out /proc/a\.html: the folder does not allow writing"):
+        read_history([tmp_path], out=Path("/proc/a.html"), ui=UI)
 
 
 def test_no_folder_and_no_records(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.errors import why
 from pgdyno.record.durable import drafting_folder, put_in_place, write_durably
 
 
@@ -28,12 +29,27 @@ def test_two_that_write_one_file_at_a_time_leave_it_whole(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_an_error_names_the_file_and_not_its_draft(tmp_path: Path) -> None:
+    missing, folder = tmp_path / "missing" / "site", tmp_path / "folder"
+    (folder / "full").mkdir(parents=True)
+    for place in (missing, folder):
+        with pytest.raises(OSError, match="directory") as caught:
+            write_durably(place, b"")
+        assert why(caught.value).startswith(f"{place}: ")
+    with pytest.raises(FileNotFoundError) as absent, drafting_folder(missing):
+        pass
+    assert absent.value.filename == str(missing)
+    with pytest.raises(OSError, match="elsewhere"):
+        write_durably(tmp_path / "file", (Path("/elsewhere/part").read_bytes() for _ in range(1)))
+
+
 def test_the_next_writer_removes_the_draft_of_a_killed_one(tmp_path: Path) -> None:
     file, other = tmp_path / "[report].html", tmp_path / ".[report].html.notes.txt"
     other.touch()
     program = """
 import sys
 from pathlib import Path
+from pgdyno.errors import why
 from pgdyno.record.durable import write_durably
 
 def write_slowly():

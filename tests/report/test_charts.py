@@ -121,6 +121,24 @@ def test_a_gap_in_the_observation_is_null_in_the_data() -> None:
     assert chart.columns[0]["s0"][20:24] == [None, None, None, chart.columns[0]["s0"][23]]
 
 
+def test_a_value_without_neighbours_is_a_dot_and_an_area_of_one_moment_has_a_width() -> None:
+    trial = _trial()
+    (whole,) = trial_charts(msgspec.structs.replace(trial, charts={ChartKind.TPS: (_series([1.0, 2.0, None]),)}))
+    gaps, moment = _series([1.0, None, 2.0, 3.0, None, 4.0], "b"), _series([0.2])
+    both = {ChartKind.TPS: (_series([5.0]), gaps), ChartKind.CPU: (moment,)}
+    lines, areas = trial_charts(msgspec.structs.replace(trial, charts=both))
+    assert "lone" not in whole.marks
+    assert lines.marks["lone"] == [
+        {"t": 0.0, "field": "s0", "value": 5.0},
+        {"t": 0.0, "field": "s1", "value": 1.0},
+        {"t": 5.0, "field": "s1", "value": 4.0},
+    ]
+    assert "lone" not in areas.marks
+    assert areas.columns == ({"t": [-0.3, 0.3], "s0": [0.2, 0.2]},)
+    for chart in (whole, lines, areas):
+        check_vega_lite(chart)
+
+
 def test_marks_carry_the_checkpoint_and_the_part_that_is_not_steady() -> None:
     marks = trial_charts(_trial(duration_s=60))[0].marks
     assert marks["spans"] == [

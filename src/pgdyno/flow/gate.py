@@ -6,7 +6,6 @@ finished record in the same way. The files are written whether or not the gate f
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from rich.console import Group, RenderableType
 
 from pgdyno.analyse.comparison.answers import COUNT_METRICS, JUDGED_METRICS
 from pgdyno.analyse.comparison.gate import GateResult, judge_gate
-from pgdyno.errors import ExitCode, HostError, SpecError
+from pgdyno.errors import ExitCode, HostError, SpecError, why
 from pgdyno.flow.report import StudyReport
+from pgdyno.flow.target import check_target
 from pgdyno.record.durable import write_durably
 from pgdyno.spec.gate import Condition, parse_conditions
 from pgdyno.spec.study import Study
@@ -75,7 +75,7 @@ def plan_gate(fail_if: Sequence[str], *, junit: Path | None, bmf: Path | None) -
     conditions = parse_conditions(fail_if, metrics=(*JUDGED_METRICS, *COUNT_METRICS))
     files = {option: path.resolve() for option, path in (("--junit", junit), ("--bmf", bmf)) if path is not None}
     for option, path in files.items():
-        _check_file(option, path)
+        check_target(option, path, example=f"pgdyno{_ENDINGS[option]}")
     if len(set(files.values())) < len(files):
         raise SpecError(f"--junit and --bmf are one file: {junit}", hint="name two files")
     return Gate(conditions=conditions, junit=files.get("--junit"), bmf=files.get("--bmf"))
@@ -125,29 +125,12 @@ def apply_gate(gate: Gate, report: StudyReport) -> GatedReport:
     return GatedReport(report=report, result=result if gate.conditions else None)
 
 
-def _check_file(option: str, path: Path) -> None:
-    if path.exists() and not path.is_file():
-        raise SpecError(f"{option} {path}: not a file", hint=f"for example {option} pgdyno{_ENDINGS[option]}")
-    if not path.parent.is_dir():
-        raise SpecError(f"{option} {path}: there is no folder {path.parent}", hint="make it first")
-    try:
-        # To root, /proc looks as if it could be written.
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as exc:
-        raise HostError(
-            f"{option} {path}: the folder does not allow writing",
-            detail=f"{path.parent}: {exc.strerror}",
-            hint="name a file in another folder",
-        ) from exc
-
-
 def _write(path: Path, content: bytes, record_dir: str) -> None:
     try:
         write_durably(path, content)
     except OSError as exc:
         raise HostError(
             f"cannot write {path}",
-            detail=str(exc),
+            detail=why(exc),
             hint=f"the record is complete; `pgdyno report {record_dir}` writes the file with the same options",
         ) from exc

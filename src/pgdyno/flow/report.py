@@ -18,7 +18,7 @@ from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
 from pgdyno.conduct.cards.limits import read_limits
 from pgdyno.conduct.progress import count_trials
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, SpecError, with_program
+from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, SpecError, why, with_program
 from pgdyno.explain.commands import is_confirmable
 from pgdyno.explain.confirmation import Confirmed, confirm_analysis, confirm_findings, judge_confirmation
 from pgdyno.explain.disk.doubts import list_disk_doubts
@@ -178,7 +178,7 @@ def write_reports(store: RecordStore) -> StudyReport:
     except OSError as exc:
         raise HostError(
             f"cannot write the report into {store.path}",
-            detail=str(exc),
+            detail=why(exc),
             hint=f"`pgdyno show {store.path}` shows it without writing",
         ) from exc
     return composed

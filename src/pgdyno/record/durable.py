@@ -32,7 +32,7 @@ def write_durably(path: Path, content: bytes | Iterable[bytes]) -> None:
     # Another process may be writing the same file: each has a draft of its own, and the last one stays.
     partial = _name_draft(path)
     try:
-        with partial.open("wb") as file:
+        with _called(path, partial), partial.open("wb") as file:
             if not _hold(partial, file.fileno()):
                 write_durably(path, content)
                 return
@@ -68,7 +68,8 @@ def _make_folder(place: Path) -> tuple[Path, int]:
     """Make the draft of a folder, and return it with the descriptor that holds it."""
     while True:
         draft = _name_draft(place)
-        draft.mkdir(mode=0o700)
+        with _called(place, draft):
+            draft.mkdir(mode=0o700)
         # Another process may take it for one that was left, until it is held.
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(draft, os.O_RDONLY)
@@ -79,6 +80,17 @@ def _make_folder(place: Path) -> tuple[Path, int]:
 
 def _name_draft(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
+
+
+@contextlib.contextmanager
+def _called(path: Path, draft: Path) -> Iterator[None]:
+    """Call a draft by the name of what it is the draft of in errors: nobody knows its own."""
+    try:
+        yield
+    except OSError as exc:
+        if str(exc.filename) != str(draft):
+            raise
+        raise OSError(exc.errno, exc.strerror, str(path)) from exc
 
 
 def _hold(draft: Path, descriptor: int) -> bool:

@@ -21,6 +21,7 @@ from pgdyno.errors import ExitCode, HostError, SpecError, why
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.study import find_preflight_doubts
 from pgdyno.flow.report import compose_report
+from pgdyno.flow.target import check_target
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import RecordStore, open_record, read_trial
@@ -78,8 +79,7 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
         raise SpecError(
             "a comparison takes two records or more", hint="for example `pgdyno compare-records RECORD OTHER`"
         )
-    if out is not None and out.suffix not in FORMS:
-        raise SpecError(f"{out} has none of the forms {', '.join(FORMS)}", hint="for example --out records.md")
+    check_out(out, example="records.md")
     stores = [open_record(path) for path in paths]
     refuse_copies(paths, stores)
     reports = [_read_report(store) for store in stores]
@@ -180,6 +180,21 @@ def hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:
     return hashes
 
 
+def check_out(out: Path | None, *, example: str) -> None:
+    """Refuse a file that a document cannot be written to.
+
+    Raises:
+        SpecError: Its form is not known, it is no file, or there is no such folder.
+        HostError: The folder does not allow writing.
+    """
+    if out is None:
+        return
+    if out.suffix not in FORMS:
+        raise SpecError(f"{out} has none of the forms {', '.join(FORMS)}", hint=f"for example --out {example}")
+    # A symbolic link stays one.
+    check_target("--out", out.resolve(), example=example)
+
+
 def write_document(out: Path, document: Document, to_json: Callable[[], bytes]) -> None:
     """Write a document into a file, in the form that its ending says.
 
@@ -187,7 +202,6 @@ def write_document(out: Path, document: Document, to_json: Callable[[], bytes]) 
         HostError: The file cannot be written.
     """
     try:
-        # A symbolic link stays one.
         write_durably(out.resolve(), to_json() if out.suffix == ".json" else _render(document, out.suffix))
     except OSError as exc:
         raise HostError(f"cannot write {out}", detail=why(exc), hint="name another file with --out") from exc

@@ -160,12 +160,12 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
     """
     from pgdyno.report.exports.tables import list_tables  # noqa: PLC0415 - polars is loaded when there is something to write
 
+    if folder.exists() and not folder.is_dir():
+        raise SpecError(f"{folder} is no folder", hint="name another one")
     tables = {
         folder / f"{name}.{form.value}": table
         for name, table in list_tables(compose_report(store).report.analysis).items()
     }
-    if folder.exists() and not folder.is_dir():
-        raise SpecError(f"{folder} is no folder", hint="name another one")
     if there := [str(path) for path in tables if path.exists()]:
         raise SpecError(f"{there[0]} is there already", hint="name another folder, or move it away")
     try:

@@ -16,7 +16,7 @@ from pgdyno.analyse.records.sides import list_sides
 from pgdyno.analyse.study import analyse_study
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, SpecError, describe_failure
-from pgdyno.flow.records.compare import FORMS, hash_scripts, identify_record, write_document
+from pgdyno.flow.records.compare import check_out, hash_scripts, identify_record, write_document
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import RecordStore, describe_path, find_records
 from pgdyno.record.trial_data import read_trial_data
@@ -60,8 +60,7 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
         SpecError: There is no such folder, or no record in any of them, or a form that is not known.
         HostError: The file cannot be written.
     """
-    if out is not None and out.suffix not in FORMS:
-        raise SpecError(f"{out} has none of the forms {', '.join(FORMS)}", hint="for example --out history.html")
+    check_out(out, example="history.html")
     for folder in folders:
         if not folder.is_dir():
             raise SpecError(f"there is no folder {folder}", hint="name folders that hold records")

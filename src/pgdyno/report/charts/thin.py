@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pgdyno.analyse.series import Series
 
@@ -37,6 +38,20 @@ def to_columns(
         thinned = scaled if step == 1 else _thin_means(scaled, step) if is_stacked else _thin_extremes(scaled, step)
         groups[one.t_s][f"s{index}"] = [None if value is None else shorten(value) for value in thinned]
     return tuple(groups.values()), longest
+
+
+def list_lone(columns: Sequence[Mapping[str, Values]], fields: Sequence[str]) -> list[dict[str, Any]]:
+    """List the values of lines that have no neighbour, by row: a line takes two points, and draws nothing of one."""
+    rows = []
+    for group in columns:
+        for field in fields:
+            around = [None, *group.get(field, ()), None]
+            rows += [
+                {"t": t, "field": field, "value": value}
+                for t, before, value, after in zip(group["t"], around, around[1:], around[2:], strict=False)
+                if value is not None and before is None and after is None
+            ]
+    return rows
 
 
 def _thin_times(t_s: Sequence[float], step: int, rows_per_step: int) -> list[float]:

@@ -19,6 +19,8 @@ _SECONDS_LABEL = "':' + format(datum.value % 60, '02')"
 _LOG_FROM_RATIO = 25.0
 _MOST_TICKS = 8
 _TICKS = 4
+# The area of a dot in square pixels, and half of the width of an area of one moment, of the whole axis.
+_LONE_SIZE, _LONE_RATIO = 22, 0.005
 TIME_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 """Distances of a time axis's ticks, so that a long trial is divided into whole minutes and hours."""
 _STACKED = frozenset({ChartKind.WAITS, ChartKind.CPU})
@@ -105,6 +107,9 @@ def _time_chart(kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysi
         shown = "their mean" if is_stacked else "their lowest and highest value"
         note = f"Each step of {step} samples is drawn as {shown}; the record keeps all samples."
     until_s = max(trial.record.planned.duration_s, *(one.t_s[-1] for one in series if one.t_s))
+    if is_stacked:
+        columns = tuple(_widen(group, until_s * _LONE_RATIO) for group in columns)
+    lone = thin.list_lone(columns, [entry.field for entry in legend if entry.is_line])
     is_log = kind is ChartKind.LATENCY and _wants_log(series)
     return Chart(
         kind=kind.value,
@@ -117,10 +122,19 @@ def _time_chart(kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysi
         is_timed=True,
         legend=legend,
         spec=_time_spec(legend, until_s=until_s, y=_y_axis(kind, series, factor=factor, is_log=is_log),
-                        height=190 if kind in _WIDE else 140),
+                        height=190 if kind in _WIDE else 140, has_lone=bool(lone)),
         columns=columns,
-        marks=_marks(trial, until_s),
+        # Vega complains of a layer without data.
+        marks={**_marks(trial, until_s), **({"lone": lone} if lone else {})},
     )  # fmt: skip
+
+
+def _widen(group: dict[str, list[float | None]], by_s: float) -> dict[str, list[float | None]]:
+    """Give the areas of a single moment a width, without which nothing of them is drawn."""
+    if len(group["t"]) != 1:
+        return group
+    (at_s,) = group["t"]
+    return {field: values * 2 for field, values in group.items()} | {"t": [(at_s or 0.0) - by_s, (at_s or 0.0) + by_s]}
 
 
 def _scale_unit(series: tuple[Series, ...]) -> tuple[float, str]:
@@ -166,7 +180,9 @@ def _y_axis(kind: ChartKind, series: tuple[Series, ...], *, factor: float, is_lo
     return {"scale": {"zero": True, "nice": _TICKS} if any(values) else {"domain": [0, 1]}}
 
 
-def _time_spec(legend: tuple[LegendEntry, ...], *, until_s: float, y: dict[str, Any], height: int) -> dict[str, Any]:
+def _time_spec(
+    legend: tuple[LegendEntry, ...], *, until_s: float, y: dict[str, Any], height: int, has_lone: bool
+) -> dict[str, Any]:
     label = "datum.value + ' s'"
     if until_s >= _HOURS_FROM_S:
         label = f"floor(datum.value / 3600) + ':' + format(floor(datum.value / 60) % 60, '02') + {_SECONDS_LABEL}"
@@ -181,6 +197,9 @@ def _time_spec(legend: tuple[LegendEntry, ...], *, until_s: float, y: dict[str, 
         entries = [entry for entry in legend if entry.is_line is is_line]
         if entries:
             layers.append(_series_layer(entries, legend, x=x, y=y, is_line=is_line))
+    if has_lone:
+        dots = {"type": "circle", "size": _LONE_SIZE, "opacity": 1, "clip": True}
+        layers.append({**layers[-1], "data": {"name": "lone"}, "transform": [], "mark": dots})
     return {
         "width": "container",
         "height": height,
