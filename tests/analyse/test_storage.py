@@ -113,6 +113,20 @@ def test_what_was_measured_there_was_burst(case: dict[str, Any]) -> None:
     assert rates.ceiling.burst_value == 8 * 125 * MIB
 
 
+def test_a_limit_is_reached_only_where_the_whole_interval_is_near_it() -> None:
+    found = ceilings('volume = "gp2"\nsize = "2TB"')
+    for low, high, standing in (
+        (0.81, 1.5, Attainment.REACHED),
+        (0.1, 9.0, Attainment.UNDECIDED),
+        (0.79, 1.0, Attainment.UNDECIDED),
+        (0.1, 0.79, Attainment.BELOW),
+        (1.06, 2.0, Attainment.IMPOSSIBLE),
+    ):
+        reads = Estimate(value=6_144 * (low + high) / 2, low=6_144 * low, high=6_144 * high, n=3, unit="/s")
+        (one,) = compare_with_ceilings([DiskFigure(key=DiskFigureKey.RANDOM_READ, estimate=reads, how="")], found)
+        assert one.standing is standing
+
+
 def test_disks_that_spin_read_one_stream_no_faster_for_what_they_leave_out() -> None:
     spans = {"raid10": 4, "raid4": 7, "raid5": 7, "raid6": 6}
     assert {level: array_times(level, 8, can_seek=False).long_reads for level in spans} == spans

@@ -44,8 +44,10 @@ class Attainment(enum.Enum):
     BURST = "burst"
     """Above the sustained limit."""
     REACHED = "reached"
-    """Near the ceiling, or not certainly away from it."""
+    """Near the ceiling."""
     BELOW = "below"
+    UNDECIDED = "undecided"
+    """Its interval holds the ceiling and figures far below it."""
 
     @property
     def is_above(self) -> bool:
@@ -127,4 +129,6 @@ def _classify(estimate: Estimate, ceiling: Ceiling) -> Attainment:
         return Attainment.IMPOSSIBLE
     if low > _ABOVE_RATIO * ceiling.value:
         return Attainment.BURST
-    return Attainment.BELOW if high < _BELOW_RATIO * ceiling.value else Attainment.REACHED
+    if low >= _BELOW_RATIO * ceiling.value:
+        return Attainment.REACHED
+    return Attainment.BELOW if high < _BELOW_RATIO * ceiling.value else Attainment.UNDECIDED
