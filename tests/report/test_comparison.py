@@ -23,8 +23,8 @@ from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.comparison.curve import describe_curve, describe_missing_knee
 from pgdyno.report.sections.comparison.method import describe_method, describe_noise
 from pgdyno.report.sections.comparison.section import build_comparisons, build_verdicts
-from pgdyno.report.sections.comparison.tables import matrix_table, variants_table, verdict_table
-from pgdyno.report.sections.comparison.variants import describe_variants
+from pgdyno.report.sections.comparison.tables import matrix_table, verdict_table
+from pgdyno.report.sections.comparison.variants import describe_variants, variants_table
 from pgdyno.report.sections.conditions.places import places_table
 from pgdyno.report.sections.durability import find_durability_given_up
 from pgdyno.report.sections.head import describe_study
@@ -191,6 +191,23 @@ def test_a_variant_that_does_not_start_is_told_with_the_servers_words() -> None:
     assert said.endswith("on tpcb-like has no verdict: the server does not start.")
     notes = (*verdict_table(answers).notes, *variants_table(answers.variants).notes)  # type: ignore[union-attr]
     assert sum("Available values: fsync, <fdatasync>." in note for note in notes) == 2
+
+
+def test_settings_that_outnumber_the_variants_have_rows_of_their_own() -> None:
+    (answers, _) = answer_study(build_switchback())
+    *_, asynchronous, refused = answers.variants.values()
+    # The value has a sign of equality of its own.
+    sets = (*asynchronous.sets, "search_path = 'a = b'", "work_mem = 16MB")
+    many = msgspec.structs.replace(asynchronous, sets=sets, below="xfs on vdb")
+    table = variants_table({"many": many, "refused": refused})
+    assert table is not None
+    shown = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    assert [column.title for column in table.columns] == ["", many.name, refused.name]
+    assert shown["Part"] == ["compared with the reference", "dropped out: the server does not start"]
+    assert shown["Gives up"][0].startswith("gives up durability")
+    assert shown["Disks"] == ["xfs on vdb", "—"]
+    assert (shown["search_path"], shown["wal_sync_method"]) == (["'a = b'", "—"], ["—", "open_datasync"])
+    assert len(table.notes) == 1
 
 
 @pytest.mark.parametrize(

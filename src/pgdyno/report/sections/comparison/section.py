@@ -40,9 +40,9 @@ from pgdyno.report.sections.comparison.tables import (
     matrix_table,
     steps_table,
     sum_table,
-    variants_table,
     verdict_table,
 )
+from pgdyno.report.sections.comparison.variants import variants_table
 from pgdyno.report.table import Table
 from pgdyno.report.verdict_words import HUES, MARKS, name_verdict
 

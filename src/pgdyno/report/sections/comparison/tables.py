@@ -159,31 +159,6 @@ def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | No
     return Table(caption=f"{metric} against {answers.reference.title}", columns=titles, rows=rows)
 
 
-def variants_table(variants: dict[str, VariantText]) -> Table | None:
-    """Build the table of what each variant sets and what it gives up; None where the names say it all."""
-    if not any(variant.content or variant.given_up or variant.error for variant in variants.values()):
-        return None
-    rows = tuple(
-        (
-            text(variant.name),
-            text(", ".join((*variant.sets, *filter(None, [variant.below]))) or "nothing"),
-            text("; ".join(dict.fromkeys(one.label for one in variant.given_up)) or "nothing"),
-            text(
-                _describe_part(variant),
-                note=variant.error.detail or variant.error.hint or None if variant.error else None,
-            ),
-        )
-        for variant in variants.values()
-    )
-    return Table(caption="Variants", columns=columns("Variant", "Sets", "Gives up", "Part"), rows=rows)
-
-
-def _describe_part(variant: VariantText) -> str:
-    if variant.error is not None:
-        return f"dropped out: {variant.error.fact}"
-    return "the reference" if variant.is_reference else "compared with the reference"
-
-
 def name_cell(variant: VariantText) -> Cell:
     """Return a variant's name with the settings that the name does not show, and what it gives up."""
     return Cell(text=variant.name, detail=f"({variant.content})" if variant.content else "", tag=variant.tag)

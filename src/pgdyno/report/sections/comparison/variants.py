@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from pgdyno.analyse.types import WorkloadAnalysis
@@ -9,11 +11,14 @@ from pgdyno.explain.doubts.comparison import find_losses
 from pgdyno.facts.durability import GivenUp, Loss
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.report.format import ABSENT
+from pgdyno.report.table import Cell, Table, columns, text
 from pgdyno.spec.initdb import show_choices, show_usual
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, show_value
 
 _MOST_SHOWN = 3
+_IS = " = "
 
 
 class VariantText(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +81,54 @@ def shared_losses(variants: dict[str, VariantText]) -> tuple[GivenUp, ...]:
     return tuple(one for one in of_first if one.kind is Loss.DURABILITY and all(one in other for other in ran))
 
 
+def variants_table(variants: dict[str, VariantText]) -> Table | None:
+    """Build the table of what each variant sets and what it gives up; None where the names say it all.
+
+    It has a row for each setting where these outnumber the variants, else one for each variant.
+    """
+    of = tuple(variants.values())
+    if not any(variant.content or variant.given_up or variant.error for variant in of):
+        return None
+    names = tuple(dict.fromkeys(_name_of(said) for variant in of for said in variant.sets))
+    if len(names) > max(len(of), _MOST_SHOWN):
+        return _turned_table(of, names)
+    rows = tuple(
+        (
+            text(variant.name),
+            text(", ".join((*variant.sets, *filter(None, [variant.below]))) or "nothing"),
+            _loss_cell(variant),
+            _part_cell(variant),
+        )
+        for variant in of
+    )
+    return Table(caption="Variants", columns=columns("Variant", "Sets", "Gives up", "Part"), rows=rows)
+
+
+def _turned_table(of: Sequence[VariantText], names: Sequence[str]) -> Table:
+    values = [dict(said.split(_IS, 1) for said in variant.sets) for variant in of]
+    rows = [(text("Part"), *map(_part_cell, of)), (text("Gives up"), *map(_loss_cell, of))]
+    if any(variant.below for variant in of):
+        rows.append((text("Disks"), *(text(variant.below) for variant in of)))
+    rows += [(text(name), *(text(one.get(name)) for one in values)) for name in names]
+    remark = f"{ABSENT}: the variant does not set it."
+    return Table(caption="Variants", columns=columns("", *(one.name for one in of)), rows=tuple(rows), remark=remark)
+
+
+def _name_of(said: str) -> str:
+    return said.split(_IS, 1)[0]
+
+
+def _loss_cell(variant: VariantText) -> Cell:
+    return text("; ".join(dict.fromkeys(one.label for one in variant.given_up)) or "nothing")
+
+
+def _part_cell(variant: VariantText) -> Cell:
+    error = variant.error
+    if error is not None:
+        return text(f"dropped out: {error.fact}", note=error.detail or error.hint or None)
+    return text("the reference" if variant.is_reference else "compared with the reference")
+
+
 def _describe(record: StudyRecord, experiment: Experiment, variant: Variant) -> VariantText:
     servers = {_name_server(other.server) for other in experiment.variants}
     return VariantText(
@@ -104,7 +157,7 @@ def _list_sets(experiment: Experiment, variant: Variant, *, has_own_server: bool
         **variant.changed,
         **variant.sysctl,
     }
-    return [f"{name} = {show_value(value)}" for name, value in said.items() if value is not None]
+    return [f"{name}{_IS}{show_value(value)}" for name, value in said.items() if value is not None]
 
 
 def _list_choices(experiment: Experiment, variant: Variant) -> dict[str, str]:
