@@ -225,12 +225,12 @@ def check_littles_law(
     latency_mean_us: float,
     seen_count: int,
     sampling_rate: float,
-    late_ratio: float = 0.0,
+    edge_ratio: float = 0.0,
 ) -> Doubt | None:
     """Check Little's law: in a closed loop every client is always inside a transaction, so clients = TPS x latency, within 1 %.
 
     It does not apply if transactions failed, because the log lacks their time, nor in an open loop. A sampled log adds
-    its sampling noise to the tolerance, and transactions that ended later add the time that they may have taken.
+    its sampling noise to the tolerance, and transactions across an end of the steady part add the time that they may have taken.
 
     Args:
         clients: pgbench's `--client`.
@@ -238,13 +238,13 @@ def check_littles_law(
         latency_mean_us: Mean latency of the same transactions.
         seen_count: Number of them that were logged.
         sampling_rate: Share of transactions that were logged.
-        late_ratio: The most of the clients' time that may belong to transactions that ended after the steady part.
+        edge_ratio: The most of the clients' time that transactions across an end of the steady part may add or take away.
 
     Source: Little 1961, "A proof for the queuing formula L = lambda W", Operations Research 9,
     doi:10.1287/opre.9.3.383.
     """
     busy = tps * latency_mean_us / 1e6
-    tolerance = _TOLERANCE_RATIO + late_ratio + _sampling_noise(seen_count, sampling_rate)
+    tolerance = _TOLERANCE_RATIO + edge_ratio + _sampling_noise(seen_count, sampling_rate)
     if abs(busy / clients - 1) <= tolerance:
         return None
     if busy < clients:
@@ -264,19 +264,23 @@ def _check_clients(
 ) -> Doubt | None:
     """Check Little's law with the transactions that ended in the steady part [start, stop).
 
-    Those that ended more than a second later took some of the clients' time in it, at most all that they took.
+    Each client may bring one into it that began before, and leave one that ended later, for at most as long as that took.
     """
     ended, late = summary.window(start, stop), summary.window(stop + 1, None)
     if ended.mean_us is None:
         return None
+    longest_s = np.nan_to_num(summary.series.max_us / 1e6)
+    first, last = start - int(summary.series.epoch_s[0]), stop - int(summary.series.epoch_s[0])
+    brought_s = float(np.max(longest_s[first:] - np.arange(len(longest_s) - first), initial=0.0)) * claim.clients
     late_s = late.count * (late.mean_us or 0.0) / summary.sampling_rate / 1e6
+    left_s = float(longest_s[last : last + 1].sum()) * claim.clients + late_s
     return check_littles_law(
         clients=claim.clients,
         tps=tps,
         latency_mean_us=ended.mean_us,
         seen_count=ended.count,
         sampling_rate=summary.sampling_rate,
-        late_ratio=late_s / (stop - start) / claim.clients,
+        edge_ratio=max(brought_s, left_s) / (stop - start) / claim.clients,
     )
 
 
