@@ -221,9 +221,9 @@ def test_peak_of_a_curve_without_one_lies_beyond() -> None:
         misfits += found.lack_of_fit.p_value < 0.05
         closed += found.peak.high is not None
         if found.peak.value is None:
-            assert found.peak.reason == "by the law it lies beyond twice the largest load, 200"
+            assert found.peak.reason == "by the Universal Scalability Law it lies beyond 200, twice the largest load"
         elif found.peak.high is None:
-            assert found.peak.reason == "it may lie beyond twice the largest load, 200"
+            assert found.peak.reason == "it may lie beyond 200, twice the largest load"
     assert closed / repeats <= 0.05
     assert misfits / repeats <= 0.05 + 0.046
 

@@ -174,7 +174,7 @@ def test_backends_whose_times_the_kernel_does_not_count_are_absent(tmp_path: Pat
 
 
 def test_backends_of_a_record_of_before_were_not_followed(samples: OsSamples) -> None:
-    assert {one.absent for one in series.backends_on_cpu(samples)} == {"no server's backends were followed as server"}
+    assert {one.absent for one in series.backends_on_cpu(samples)} == {"the sampler followed no backends of the server"}
     assert all(np.isnan(waited).all() for _, waited in series.busy_threads(samples).values())
 
 

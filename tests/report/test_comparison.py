@@ -193,6 +193,17 @@ def test_a_variant_that_does_not_start_is_told_with_the_servers_words() -> None:
     assert sum("Available values: fsync, <fdatasync>." in note for note in notes) == 2
 
 
+def test_a_percentile_of_too_few_transactions_is_not_called_unmeasured() -> None:
+    (answers, _) = answer_study(build_switchback())
+    figures = tuple(
+        msgspec.structs.replace(one, estimates={name: of for name, of in one.estimates.items() if "p99" not in name})
+        for one in answers.comparison.figures
+    )
+    comparison = msgspec.structs.replace(answers.comparison, figures=figures)
+    notes = verdict_table(msgspec.structs.replace(answers, comparison=comparison)).rows[0][5].note
+    assert notes == "too few of its trials or slices have enough transactions for it"
+
+
 def test_settings_that_outnumber_the_variants_have_rows_of_their_own() -> None:
     (answers, _) = answer_study(build_switchback())
     *_, asynchronous, refused = answers.variants.values()

@@ -98,7 +98,7 @@ def _list_unseen(trial: TrialAnalysis) -> Iterator[str]:
 
 def _list_absent(trial: TrialAnalysis) -> Iterator[str]:
     if trial.time is not None:
-        yield from (f"{what}: {why}" for what, why in trial.time.absent.items())
+        yield from (f"{what}: {why}" for what, why in trial.time.unknown.items())
     if trial.shares.get("cpu_busy_ratio") is None:
         yield "how busy the CPUs were"
     elif trial.shares.get("cpu_others_ratio") is None:

@@ -59,7 +59,7 @@ def advise_clients(
         low=low,
         high=max(low, workload.load.clients if is_full else math.ceil(_SLACK * enough)),
         is_hint=True,
-        how="the ceiling times what a transaction takes, without and with a queue",
+        how="the ceiling times how long a transaction takes: at least without a queue, at most with one",
         reason="a sweep over clients would tell more",
     )
 

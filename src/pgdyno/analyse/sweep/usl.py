@@ -275,8 +275,8 @@ def _cut(sweep: SweepTrials, estimate: Estimate, limit: float, where: str) -> Es
     if value is None or high is None or high <= limit:
         return estimate
     if value > limit:
-        return sweep.unknown(estimate.unit, f"by the law it lies beyond {where}, {limit:g}")
-    return msgspec.structs.replace(estimate, high=None, reason=f"it may lie beyond {where}, {limit:g}")
+        return sweep.unknown(estimate.unit, f"by the Universal Scalability Law it lies beyond {limit:g}, {where}")
+    return msgspec.structs.replace(estimate, high=None, reason=f"it may lie beyond {limit:g}, {where}")
 
 
 def _widen_by_rounds(sweep: SweepTrials, theta: Floats, noise: float, of_curve: Estimate) -> Estimate:

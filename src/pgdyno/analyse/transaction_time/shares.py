@@ -74,6 +74,11 @@ class TransactionTime(msgspec.Struct, frozen=True, kw_only=True):
     absent: dict[str, str] = {}
     """Why a value is absent, by field or resource."""
 
+    @property
+    def unknown(self) -> dict[str, str]:
+        """Why values are absent, by what they are in words."""
+        return {"CPU time of backends" if what == "running_ms" else what: why for what, why in self.absent.items()}
+
     def find(self, resource: Resource) -> TimeShare | None:
         """Return the share of a resource; None if it has none."""
         return next((share for share in self.shares if share.resource is resource), None)

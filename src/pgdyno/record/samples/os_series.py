@@ -155,7 +155,7 @@ def backends_on_cpu(samples: OsSamples) -> tuple[Sampled, Sampled]:
     own = list(busy_threads(samples, "sampler_backend").values())
     reason = None
     if not set(columns.values()) <= set(samples.frame.columns):
-        reason = "no server's backends were followed as server"
+        reason = "the sampler followed no backends of the server"
     elif own and not _are_threads_counted(samples, "sampler_backend"):
         reason = _UNCOUNTED
     if reason:

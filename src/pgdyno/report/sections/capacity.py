@@ -197,9 +197,11 @@ def _describe_ceiling(capacity: Capacity, place: str) -> str:
             f" number of them reaches it{why}"
         )
     else:
+        # What one of the trials was above is no limit.
+        about, end = ("about ", "") if is_too_wide(ceiling) else ("", " at most")
         first = (
-            f"{with_capital(place)} can carry {_say(ceiling)} of {capacity.workload} at most, calculated from a transaction's"
-            " use of resources"
+            f"{with_capital(place)} can carry {about}{_say(ceiling)} of {capacity.workload}{end}, calculated from a"
+            " transaction's use of resources"
         )
     if binding is None:
         return f"{first}."

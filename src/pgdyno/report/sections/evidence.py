@@ -84,4 +84,4 @@ def _describe_time(time: TransactionTime) -> Iterator[str]:
     if time.queueing_ratio is not None:
         yield f"Of their running time, backends waited for a CPU for {format_percent(time.queueing_ratio)}."
     if time.absent:
-        yield f"Not known: {'; '.join(f'{what} ({reason})' for what, reason in time.absent.items())}."
+        yield f"Not known: {'; '.join(f'{what} ({reason})' for what, reason in time.unknown.items())}."

@@ -23,6 +23,7 @@ from pgdyno.units import with_capital
 
 _REFERENCE = "reference"
 _NOT_MEASURED = "not measured"
+_TOO_FEW = "too few of its trials or slices have enough transactions for it"
 _STEPS_REMARK = (
     "Seconds by pgbench's own clock, which shows 10 ms. The loading time is that of all steps; the checkpoint comes after"
     " it, is timed by pgdyno and writes what loading left in memory. Each step has a family of verdicts of its own."
@@ -168,7 +169,9 @@ def figure_cell(comparison: Comparison, variant: str, metric: str) -> Cell:
     """Return a variant's own figure with its interval."""
     estimates = next((one.estimates for one in comparison.figures if one.variant == variant), {})
     estimate = estimates.get(metric)
-    return absent(_NOT_MEASURED) if estimate is None else estimate_cell(estimate)
+    if estimate is None:
+        return absent(_TOO_FEW if estimates and metric in SPEED_METRICS else _NOT_MEASURED)
+    return estimate_cell(estimate)
 
 
 def estimate_cell(estimate: Estimate) -> Cell:
