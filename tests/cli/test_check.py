@@ -100,6 +100,13 @@ def test_it_waits_for_no_analysis(arguments: list[str]) -> None:
     assert done.stderr.splitlines()[-1:] == ["set()"], done.stderr
 
 
+def test_a_file_is_no_home(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for home in (tmp_path / "file", tmp_path / "file" / "home"):
+        seen = check("--home", str(home)).seen("cannot-run")
+        assert seen == f"{tmp_path / 'file'} is no folder"
+
+
 def test_a_study(tmp_path: Path) -> None:
     study = tmp_path / "study.toml"
     study.write_text(

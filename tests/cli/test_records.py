@@ -100,6 +100,7 @@ def test_tables_of_a_record_are_written_for_other_programs(tmp_path: Path) -> No
     assert (tmp_path / "metrics").read_text().endswith("\n# EOF\n")
     assert "is there already" in bench.read("export", record, "--openmetrics", "metrics").stderr
     assert "metrics is no folder" in bench.read("export", record, "--csv", "metrics").stderr
+    assert "hint: name another file" in bench.read("export", record, "--openmetrics", "nowhere/metrics").stderr
     unreached = bench.read("export", record, "--otlp", "http://127.0.0.1:1")
     assert (unreached.returncode, unreached.stdout) == (3, "")
     assert "http://127.0.0.1:1/v1/metrics cannot be reached" in unreached.stderr

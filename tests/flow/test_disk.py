@@ -72,6 +72,8 @@ def test_a_card_beside_what_is_planned(tmp_path: Path, card: Path) -> None:
     assert reads.ratio.value == pytest.approx(0.5, rel=0.05)
     with pytest.raises(SpecError, match=r"empty.toml"):
         compare_cards([card, empty])
+    (_, shipped) = compare_cards([card, Path("hosts/c7g.2xlarge-gp3-raid10")]).views
+    assert shipped.card.name == "c7g.2xlarge, gp3 in RAID 10"
 
 
 def test_a_card_is_shown_beside_what_is_declared_later(card: Path) -> None:

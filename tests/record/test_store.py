@@ -20,7 +20,7 @@ from pgdyno.errors import ExitCode, HostError, SpecError, StepFailedError
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.store import RecordStore, find_records, open_record
+from pgdyno.record.store import RecordStore, find_records, no_records_in, open_record
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.tries import count_failures
 from pgdyno.record.types import FORMAT_VERSION, ErrorFact, ServerFacts, StudyRecord, TrialRecord, TrialStatus
@@ -212,6 +212,16 @@ def test_what_is_no_record_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
         with pytest.raises(SpecError) as caught:
             open_record(path)
         assert (caught.value.fact, caught.value.detail) == (f"{path} is not a record", detail)
+
+
+def test_a_folder_of_records_is_no_record_and_a_record_no_folder_of_them(tmp_path: Path) -> None:
+    record = copy_record(tmp_path / "record")
+    with pytest.raises(SpecError, match="is not a record") as caught:
+        open_record(tmp_path)
+    assert caught.value.detail == "it is a folder of records"
+    assert str(record) in caught.value.hint
+    assert "the folder above it" in no_records_in([record]).hint
+    assert "bench" in no_records_in([tmp_path / "empty"]).hint
 
 
 def test_a_damaged_trial_can_be_moved_out(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def test_a_machine_with_volumes(golden: Callable[[Path, str], None]) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "$262.90 a month on demand" in text
     assert "Your load is 800 TPS on average over the month:" in text
+    million = printed(named(price(on_c7g(build_report()), load=Load(tps=1_234_567.5))))
+    assert "Your load is 1,234,567.5 TPS on average over the month:" in million
 
 
 def test_machines_side_by_side(golden: Callable[[Path, str], None]) -> None:

@@ -27,6 +27,7 @@ from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.host import HostSpec, read_host
 from pgdyno.spec.named_host import HOST_FILE, read_named_host
+from pgdyno.spec.shipped import find_shipped
 from pgdyno.tune.hosts import ceilings_of_emulation
 
 
@@ -115,7 +116,7 @@ def compare_cards(paths: Sequence[Path]) -> DiskComparison:
 
 
 def _view_any(path: Path) -> CardView:
-    if path.suffix != HOST_FILE:
+    if path.suffix != HOST_FILE and find_shipped(path) == path:
         return view_card(read_card(path), file=path)
     host = msgspec.structs.replace(read_host(path), emulate=False)
     card = DiskCard(

@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -389,7 +389,20 @@ def read_trial(path: Path) -> TrialRecord:
 
 def _no_record(path: Path, exc: OSError) -> SpecError:
     reason = f"{path / RECORD_FILE}: {exc.strerror or exc}" if path.exists() else "no such folder"
-    return SpecError(f"{path} is not a record", detail=reason, hint="`pgdyno list` shows the records")
+    hint = "`pgdyno list` shows the records"
+    if found := find_records(path):
+        reason, hint = "it is a folder of records", f"name one of them, such as {describe_path(found[-1].path)}"
+    return SpecError(f"{path} is not a record", detail=reason, hint=hint)
+
+
+def no_records_in(folders: Sequence[Path]) -> SpecError:
+    """Return the error for folders without records, one of which may be a record itself."""
+    fact = f"no records in {', '.join(map(describe_path, folders))}"
+    if any(os.path.lexists(folder / RECORD_FILE) for folder in folders):
+        return SpecError(
+            fact, detail="a record lies there itself", hint="name the folder above it, which holds records"
+        )
+    return SpecError(fact, hint="`pgdyno bench --quick` makes one")
 
 
 class _Versioned(msgspec.Struct):

@@ -11,7 +11,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno import __version__
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, SpecError, why
 from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
 from pgdyno.flow.report import compose_report
 from pgdyno.record.durable import write_durably
@@ -119,7 +119,9 @@ def export_openmetrics(store: RecordStore, path: Path) -> ExportedMetrics:
     try:
         write_durably(path, "".join(render_openmetrics(families)).encode())
     except OSError as error:
-        raise HostError(f"cannot write {path}", detail=error.strerror or str(error)) from error
+        raise HostError(
+            f"cannot write {path}", detail=error.strerror or str(error), hint="name another file"
+        ) from error
     return _count(str(path), families)
 
 
@@ -178,7 +180,7 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
                 table.write_parquet(content)
             write_durably(path, content.getvalue())
     except OSError as error:
-        raise HostError(f"cannot write to {folder}", detail=error.strerror or str(error)) from error
+        raise HostError(f"cannot write to {folder}", detail=why(error), hint="name another folder") from error
     return Export(
         tables=tuple(
             ExportedTable(path=str(path), row_count=table.height, column_count=table.width)

@@ -8,7 +8,7 @@ from pathlib import Path
 from pgdyno.conduct.progress import read_progress
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
-from pgdyno.record.store import RecordStore, find_records, open_record
+from pgdyno.record.store import RecordStore, find_records, no_records_in, open_record
 from pgdyno.record.types import EARLIEST
 
 
@@ -22,7 +22,7 @@ def find_record(named: Path | None, records: Path, *, ui: Ui) -> RecordStore:
         return open_record(named)
     found = find_records(records)
     if not found:
-        raise SpecError(f"there are no records in {records}", hint="`pgdyno bench --quick` makes one")
+        raise no_records_in([records])
     began: dict[RecordStore, datetime] = {}
     problems = []
     for store in found:

@@ -18,7 +18,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, SpecError, describe_failure
 from pgdyno.flow.records.compare import check_out, hash_scripts, identify_record, write_document
 from pgdyno.flow.terminal import print_document
-from pgdyno.record.store import RecordStore, describe_path, find_records
+from pgdyno.record.store import RecordStore, describe_path, find_records, no_records_in
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.report.level import Level
 from pgdyno.run.host.cache import fingerprint, keep_for
@@ -66,10 +66,7 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
             raise SpecError(f"there is no folder {folder}", hint="name folders that hold records")
     stores = [store for folder in dict.fromkeys(one.resolve() for one in folders) for store in find_records(folder)]
     if not stores:
-        named = ", ".join(map(str, folders))
-        raise SpecError(
-            f"no records in {named}", hint="`pgdyno bench --quick` makes one; --records of other commands says where"
-        )
+        raise no_records_in(folders)
     ui.begin_step("read records", predicted_s=_RECORD_S * len(stores))
     # A package may set the times of all its files to one, of each version alike.
     program = fingerprint(Path(__file__).parents[1], __version__, suffixes=_SOURCES)

@@ -341,6 +341,22 @@ def find_existing_folder(folder: Path) -> Path:
     return next(one for one in (folder, *folder.parents) if os.access(one, os.R_OK | os.X_OK))
 
 
+def check_home(root: Path) -> None:
+    """Check that a folder can be a home, or can be made, by what can be seen without writing.
+
+    Raises:
+        HostError: It, or what stands for a folder above it, is none.
+    """
+    # Path.exists raises an error where this account may not look.
+    there = next(one for one in (root, *root.parents) if os.access(one, os.F_OK))
+    if not there.is_dir():
+        raise HostError(
+            f"cannot use {root} as pgdyno's home",
+            detail=f"{there} is no folder",
+            hint="choose another folder with --home",
+        )
+
+
 def homes_to_read(home: Path) -> tuple[Path, ...]:
     """Return the homes to search for earlier measurements: a home and, unless the user chose it, root's as well.
 

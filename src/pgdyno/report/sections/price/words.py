@@ -200,7 +200,7 @@ def _say_load(price: StudyPrice) -> Iterator[str]:
     if load is None:
         return
     said = (
-        f"{load.tps:,g} TPS"
+        f"{load.tps:,.15g} TPS"
         if load.tps is not None
         else f"{format_percent(load.utilisation_ratio or 0.0)} of full load"
     )
