@@ -105,6 +105,8 @@ def test_a_file_is_no_home(tmp_path: Path) -> None:
     for home in (tmp_path / "file", tmp_path / "file" / "home"):
         seen = check("--home", str(home)).seen("cannot-run")
         assert seen == f"{tmp_path / 'file'} is no folder"
+        planned = run_here(["plan", "tpcb-like", "--home", str(home)], cwd=tmp_path)
+        assert (planned.returncode, f"cannot use {home} as pgdyno's home" in planned.stderr) == (3, True)
 
 
 def test_a_study(tmp_path: Path) -> None:

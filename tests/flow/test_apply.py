@@ -12,7 +12,7 @@ from pgdyno.run.change.apply import Applied
 THP, READ_AHEAD = "kernel/mm/transparent_hugepage/enabled", "block/sda/queue/read_ahead_kb"
 
 
-def told(**others: Any) -> str:
+def told(advice_count: int = 0, **others: Any) -> str:
     facts: dict[str, Any] = {
         "settings": {"work_mem": "16MB"},
         "waiting": (),
@@ -27,7 +27,9 @@ def told(**others: Any) -> str:
     }
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(AppliedTuning(applied=Applied(**facts), was_running=True, advice_count=0).to_terminal())
+        console.print(
+            AppliedTuning(applied=Applied(**facts), was_running=True, advice_count=advice_count).to_terminal()
+        )
     return capture.get()
 
 
@@ -44,6 +46,11 @@ def test_what_a_boot_sets_again_and_what_it_does_not() -> None:
         ("in force in the kernel, until the next boot", f"{READ_AHEAD} = 4096"),
     ):
         assert lines[lines.index(heading) + 1] == values
+
+
+def test_what_is_left_to_the_user_and_where_it_stands() -> None:
+    assert "left to you" not in told()
+    assert told(4).endswith("starts the server, which the same command shows without --apply\n")
 
 
 def test_huge_pages_that_wait_are_not_in_force() -> None:

@@ -144,6 +144,7 @@ def test_a_machine_is_headed_by_its_name_and_another_name_makes_no_other_machine
 
 def test_an_empty_folder_and_none_at_all_say_how_to_begin(tmp_path: Path) -> None:
     assert "no records in" in words(tmp_path)
+    assert "the folder above it" in " ".join(words(copy_record(tmp_path / "one")).split())
     # Its folder's name is long where the account's is, and the command then goes on in the next line.
     assert "bench --quick" in " ".join(words(tmp_path / "nowhere").split())
 

@@ -176,10 +176,11 @@ def test_a_search_is_priced_by_its_closed_loop_and_by_the_rate_that_holds_its_li
     assert [one.durability_given_up for one in lossy.workloads] == [("fsync = off",)] * 2
     # Who must be quick pays more for each.
     assert (limit.worths[0].per_million.value or 0) > (loop.worths[0].per_million.value or 0)
-    nothing = msgspec.structs.replace(report.analysis.searches[0], answer=None)
-    analysis = msgspec.structs.replace(report.analysis, searches=(nothing,))
-    *_, absent = price(msgspec.structs.replace(report, analysis=analysis), host=INSTANCE).workloads
-    assert (absent.worths, absent.reason) == ((), "it is not known which rate holds the limit")
+    for missing in (None, msgspec.structs.replace(answer, holds_tps=None)):
+        nothing = msgspec.structs.replace(report.analysis.searches[0], answer=missing)
+        analysis = msgspec.structs.replace(report.analysis, searches=(nothing,))
+        *_, absent = price(msgspec.structs.replace(report, analysis=analysis), host=INSTANCE).workloads
+        assert (absent.worths, absent.reason) == ((), "it is not known which rate holds the limit")
 
 
 def test_variants_that_take_turns_are_priced_by_their_own_slices() -> None:

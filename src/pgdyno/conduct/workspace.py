@@ -15,7 +15,7 @@ from pgdyno.plan.variants import list_places, list_specs, name_places
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts, StudyRecord
-from pgdyno.run.cluster.home import choose_home, find_existing_folder
+from pgdyno.run.cluster.home import check_home, choose_home, find_existing_folder
 from pgdyno.run.cluster.wal_home import check_wal_home
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.process import ServerUser
@@ -126,10 +126,10 @@ def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
 
     Raises:
         SpecError: The variants of a sweep cannot be made.
-        HostError: A folder that the study names for pg_wal cannot be used, or a PostgreSQL is missing.
+        HostError: A home, or a folder for pg_wal, cannot be used, or a PostgreSQL is missing.
     """
     places = list_places(study)
-    check_wal_homes(places, home)
+    check_homes(places, home)
     host = read_host_facts(find_existing_folder(home))
     return machine_of(
         host,
@@ -175,8 +175,8 @@ def list_variant_folders(study: Study, root: Path) -> tuple[VariantFolder, ...]:
     return tuple(found)
 
 
-def check_wal_homes(places: Sequence[Place], home: Path) -> None:
-    """Check the folders that the places of a study name for pg_wal.
+def check_homes(places: Sequence[Place], home: Path) -> None:
+    """Check the folders that the places of a study name for their data and for pg_wal.
 
     Args:
         places: The places.
@@ -186,8 +186,10 @@ def check_wal_homes(places: Sequence[Place], home: Path) -> None:
         HostError: One of them cannot be used.
     """
     for place in places:
+        own = home if place.home is None else Path(place.home)
+        check_home(own)
         if place.wal_home is not None:
-            check_wal_home(Path(place.wal_home), home=home if place.home is None else Path(place.home))
+            check_wal_home(Path(place.wal_home), home=own)
 
 
 def read_other_disks(places: Sequence[Place]) -> OtherDisks:

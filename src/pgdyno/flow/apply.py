@@ -40,8 +40,12 @@ class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True):
         parts = _describe(self.applied, was_running=self.was_running)
         return render_headed(
             ((title, with_program(words, program_name())) for title, words in parts),
-            last=f"left to you: {self.advice_count} on volumes and on what starts the server" * bool(self.advice_count),
+            last=self._describe_advice(),
         )
+
+    def _describe_advice(self) -> str:
+        left = f"left to you: {self.advice_count} on volumes and on what starts the server, which the same command"
+        return f"{left} shows without --apply" * bool(self.advice_count)
 
 
 def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[TuneResult], None]) -> AppliedTuning:

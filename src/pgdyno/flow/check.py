@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.request_check import check_settings, find_kernel_refusal
 from pgdyno.conduct.workspace import (
-    check_wal_homes,
+    check_homes,
     find_other_servers,
     find_pooler,
     list_variant_folders,
@@ -30,7 +30,7 @@ from pgdyno.plan.variants import list_places
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.cluster.home import check_home, find_existing_folder
+from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.state import read_server_and_data
 from pgdyno.run.host.process import find_server_user
@@ -127,8 +127,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     refusal_of_kernel = find_kernel_refusal(study, programs.major)
     kernel = () if refusal_of_kernel is None else (_refused(refusal_of_kernel),)
     try:
-        check_home(home)
-        check_wal_homes(places, home)
+        check_homes(places, home)
         if study.server.port is not None:
             from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - loaded only if a port is named
 

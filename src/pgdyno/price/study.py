@@ -257,9 +257,10 @@ def _list_tps(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[tuple[st
 
 def _rate_within(search: RateSearch) -> Estimate:
     answer = search.answer
-    if answer is None or answer.estimate_tps is None:
+    # Before a rate certainly holds, the estimate is where the search would look next, and all rates may have failed.
+    if answer is None or answer.estimate_tps is None or answer.holds_tps is None:
         return absent_estimate("it is not known which rate holds the limit", unit="tps")
-    is_held = answer.holds_tps is not None and answer.fails_tps is not None
+    is_held = answer.fails_tps is not None
     return Estimate(
         value=answer.estimate_tps,
         low=answer.holds_tps if is_held else None,

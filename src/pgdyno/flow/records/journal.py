@@ -16,7 +16,7 @@ from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.report import compose_report
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.damage import NOT_JSON
-from pgdyno.record.store import JSON_FILE, RecordStore, describe_path, find_records
+from pgdyno.record.store import JSON_FILE, RecordStore, describe_path, find_records, no_records_in
 from pgdyno.record.types import EARLIEST, TrialRecord, TrialStatus, read_time
 from pgdyno.report.documents.report import REPORT_VERSION
 from pgdyno.report.forms.plain import render_line
@@ -39,8 +39,8 @@ class JournalResult(msgspec.Struct, frozen=True, kw_only=True):
     def to_terminal(self) -> RenderableType:
         """Return the journal as a person reads it."""
         if not self.journal.entries and not self.journal.unreadable:
-            hint = f"no records in {self.journal.folder}; `pgdyno bench --quick` makes one"
-            return render_line(with_program(hint, program_name()))
+            none = no_records_in([Path(self.journal.folder)])
+            return render_line(with_program(f"{none.reason}; {none.hint}", program_name()))
 
         return print_document(build_journal(self.journal))
 

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from pgdyno.conduct.progress import Stage, read_progress
 from pgdyno.errors import SpecError, describe_failure, with_program
-from pgdyno.record.store import describe_path, find_records
+from pgdyno.record.store import describe_path, find_records, no_records_in
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.host.program import program_name
@@ -59,8 +59,8 @@ class RecordList(msgspec.Struct, frozen=True, kw_only=True):
     def to_terminal(self) -> RenderableType:
         """Return the list as a table."""
         if not self.records:
-            hint = f"no records in {self.folder}; `pgdyno bench --quick` makes one"
-            return render_line(with_program(hint, program_name()))
+            none = no_records_in([Path(self.folder)])
+            return render_line(with_program(f"{none.reason}; {none.hint}", program_name()))
         headings = (Heading("record", is_whole=True), Heading("trials"), Heading("PostgreSQL"), Heading("question"))
         return render_rows(headings, [line.cells for line in self.records])
 
