@@ -464,6 +464,7 @@ def test_a_variants_own_disk_is_judged_like_that_of_the_reference_and_named(tmp_
     # btrfs refuses a value.
     assert any(one.advice.startswith("`mount -o remount,barrier $(") for one in found)
     (full,) = [one for one in found if one.severity is Severity.CRITICAL and one.rule == "disk-full"]
+    assert re.fullmatch(r"\S+ \S+ free, \d % of \S+ \S+", full.evidence)
     assert full.advice.endswith("Give the data of variants fast, xfs another folder, by home of the variant.")
 
 

@@ -378,6 +378,7 @@ def test_what_is_no_axis_is_said_in_words(text: str, fact: str) -> None:
             "an axis is NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST: for example clients=1..64,",
         ),
         ("clients=", "clients= is no axis", "an axis is NAME=LEVEL,LEVEL,…"),
+        ("p99<20ms", "p99<20ms is no axis", "'latency<20ms@p99'"),
         ("clients=abc", "clients=abc: clients 'abc' is not a whole number", "for example clients=1..64;"),
         ("clients=0", "clients=0: clients 0 is not within 1 to 10000", "for example clients=1..64;"),
         ("clients=4", "clients=4: a sweep needs at least two levels", "for example clients=1..64;"),

@@ -96,7 +96,7 @@ def read_listen(text: str) -> tuple[str, int]:
         address, port = str(ipaddress.ip_address(parts.hostname or "")), parts.port
     except ValueError as exc:
         raise SpecError(
-            f"--listen {text}: not an IP address",
+            f"--listen {text}: not an IP address, with or without a port",
             detail=str(exc),
             hint="for example --listen 10.0.0.7, --listen 0.0.0.0:8080 for all addresses, or --listen '[::1]:8080'",
         ) from exc

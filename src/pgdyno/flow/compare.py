@@ -194,7 +194,7 @@ def _compose_search(
         raise SpecError(
             f"{axes[0]} is no latency limit",
             detail="a shell takes < for a redirection: the limit needs quotes",
-            hint="for example pgdyno sweep 'latency<20ms@p99'",
+            hint="for example `pgdyno sweep 'latency<20ms@p99'`",
         )
     search: dict[str, object] = {"latency": found["limit"]}
     if found["percentile"] is not None:

@@ -97,6 +97,8 @@ def read_axis(text: str, folder: Path) -> SweepSpec:
         SpecError: It is no axis, or has a level that its name does not take.
     """
     found = _AXIS.fullmatch(text)
+    if found is None and "<" in text:
+        raise SpecError(f"{text} is no axis", hint="a latency limit is written `pgdyno sweep 'latency<20ms@p99'`")
     if found is None:
         raise SpecError(
             f"{text} is no axis",

@@ -73,7 +73,8 @@ def _room(rule_input: RuleInput) -> Iterator[Finding]:
                 rule="disk-full",
                 severity=Severity.CRITICAL if used_ratio > _FULL_RATIO else Severity.WARNING,
                 claim=f"The disk of the {folder.named} is nearly full, which slows file systems and SSDs.",
-                evidence=f"{used_ratio * 100:.0f} % of {format_bytes(disk.size_bytes)} in use, {format_bytes(disk.free_bytes)} free",
+                # What root keeps back is neither in use, as df counts, nor free for the server.
+                evidence=f"{format_bytes(disk.free_bytes)} free, {(1 - used_ratio) * 100:.0f} % of {format_bytes(disk.size_bytes)}",
                 why="Files are laid out in pieces, an SSD has to clean up while it writes, and a trial may stop for want of room.",
                 advice=f"Free some space, `du -xh --max-depth=2 {disk.path} | sort -h | tail`. Or: {_move(folder, rule_input)}",
             )
