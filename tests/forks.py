@@ -143,8 +143,11 @@ def _make_ready() -> None:
     importlib.import_module("tests.quick")
     importlib.import_module("tests.stopping")
     # What commands import when they need it: comparisons the first, values on the command line the second.
-    for name in ("scipy.special", "typer._adapters", "polars._utils.parquet", "tomli_w"):
+    needed = ("scipy.special", "typer._adapters", "pydantic.plugin._loader", "polars._utils.parquet", "tomli_w")
+    for name in (*needed, "rich._emoji_codes", "typer._click.decorators"):
         importlib.import_module(name)
+    # It loads the widths of all characters at the first that may be wide.
+    importlib.import_module("rich.cells").get_character_cell_size("▁")
     templates = importlib.import_module("pgdyno.report.forms.html")._environment()
     for name in templates.list_templates(extensions=["j2"]):
         templates.get_template(name)
@@ -283,7 +286,7 @@ def _serve(channel: socket.socket) -> None:
     gc.freeze()
     try:
         task = _fork_until_child(channel)
-        if "helper" not in task:
+        if task.get("forks_helpers"):
             task = _fork_for_helpers() or task
     except KeyboardInterrupt:
         return

@@ -30,6 +30,7 @@ class Program(subprocess.Popen[str]):
         var_lib: A folder that it sees as /var/lib, which only root can give it.
         prefix: A program, with its arguments, that starts it: a new Python then.
         stops_at: A method of its own that stops it each time it has been called, until it is let go on.
+        forks_helpers: Whether its helpers are forks; those of a new Python show their environment in /proc.
         options: Those of Popen.
     """
 
@@ -40,9 +41,10 @@ class Program(subprocess.Popen[str]):
         var_lib: Path | None = None,
         prefix: Sequence[str] = (),
         stops_at: Callable[..., object] | None = None,
+        forks_helpers: bool = True,
         **options: Any,
     ) -> None:
-        self._task = {"words": list(words), "var_lib": var_lib and str(var_lib)}
+        self._task = {"words": list(words), "var_lib": var_lib and str(var_lib), "forks_helpers": forks_helpers}
         self._has_prefix = bool(prefix)
         program = ["-m", "pgdyno"]
         if stops_at is not None:

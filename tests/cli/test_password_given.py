@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.ready_program import Program
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -56,10 +56,17 @@ def give_password(form: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     return given[form]
 
 
-def read_processes(own: Sequence[str], seen: dict[str, set[bytes]], is_over: threading.Event) -> None:
-    """Read arguments and environment of every process of this machine but the program's own, again and again."""
+def list_processes() -> set[str]:
+    return {entry.name for entry in os.scandir("/proc") if entry.name.isdigit()}
+
+
+def read_processes(own: Sequence[str], older: set[str], seen: dict[str, set[bytes]], is_over: threading.Event) -> None:
+    """Read arguments and environment of every process of this machine but older ones and the program's own, again and again."""
     while not is_over.wait(0.1):
-        for place in Path("/proc").glob("[0-9]*"):
+        there = list_processes()
+        # The number of one that has ended may become that of another.
+        older &= there
+        for place in (Path("/proc", number) for number in there - older):
             try:
                 # Until it has become another program, a child shows the arguments and the environment of its parent.
                 if (arguments := (place / "cmdline").read_bytes()).split(b"\0")[:-1] == [
@@ -85,14 +92,13 @@ def holds_secret(content: bytes) -> bool:
 def run_watched(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str, dict[str, set[bytes]]]:
     """Run the program and read all other processes meanwhile; return its exit code, what it printed, and what they showed."""
     (folder / "home").mkdir(exist_ok=True)
-    argv = [sys.executable, "-m", "pgdyno", *words]
     env = {**os.environ, "HOME": str(folder / "home"), **environment}
     seen: dict[str, set[bytes]] = {"cmdline": set(), "environ": set()}
-    is_over = threading.Event()
-    with subprocess.Popen(
-        argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    is_over, older = threading.Event(), list_processes()
+    with Program(
+        words, forks_helpers=False, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as program:
-        reader = threading.Thread(target=read_processes, args=(argv, seen, is_over))
+        reader = threading.Thread(target=read_processes, args=(program.args, older, seen, is_over))
         reader.start()
         said, _ = program.communicate()
         is_over.set()
@@ -119,7 +125,8 @@ def test_a_password_is_seen_nowhere(cluster: Cluster, cache: Path, form: str, tm
     for program in STARTED:
         assert any(program in one for one in seen["cmdline"]), program
     assert "median" in said or "TPS" in said
-    # Where the user has put it into the environment, pgdyno's children inherit none of it.
+    # Where the user has put it into the environment, pgdyno's children, whose own is seen, inherit none of it.
+    assert any(os.fsencode(f"HOME={folder / 'home'}") in one for one in seen["environ"])
     assert not any(holds_secret(one) for one in seen["environ"])
     assert not any(holds_secret(one) for one in seen["cmdline"])
     assert not holds_secret(said.encode())
