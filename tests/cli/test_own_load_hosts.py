@@ -55,7 +55,7 @@ def test_load_hosts_reach_a_pooler_of_pgdynos_own_and_a_primary_with_a_standby(b
     """What each has a test of its own for goes together here: commits that wait for a standby, of a load through a pooler."""
     load = ("--workload", "simple-update", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "2s")
     topology = ("--endpoint", "pool", "--pool-size", "2", "--standbys", "1", "--set", "synchronous_commit=remote_apply")
-    with some_bench() as bench:
+    with some_bench(is_empty=False) as bench:
         done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *topology, *load, *SLOW)
         assert done.returncode == 0, done.stderr
         assert "load hosts to poolers" in done.stderr
@@ -90,7 +90,7 @@ def test_load_hosts_read_from_standbys_of_pgdynos_own(
     by_ssh: Sshd, standbys: int, made: list[tuple[str | None, str, int]], served: list[tuple[str, int]]
 ) -> None:
     read = ("--standbys", f"{standbys}", "--endpoint", "replicas")
-    with some_bench() as bench:
+    with some_bench(is_empty=False) as bench:
         done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *read, *SHORT, *SLOW)
         assert done.returncode == 0, done.stderr
         assert open_record(bench.record).read_record().format_version == 7

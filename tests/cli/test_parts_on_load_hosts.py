@@ -80,7 +80,7 @@ def check_record(bench: Bench, *, reads_at: str) -> None:
 
 
 def test_parts_of_a_server_of_pgdynos_own_come_from_load_hosts_through_a_pooler_and_past_it(by_ssh: Sshd) -> None:
-    with some_bench() as bench:
+    with some_bench(is_empty=False) as bench:
         write_study(bench.folder, server="[poolers.pool]\nsize = 2", reads_at="pool")
         planned = bench.run("plan", "split.toml")
         assert "4 clients (3 of reads at the pool, 1 of job at 40 tps at the primary)" in planned.stdout, planned.stderr
@@ -91,7 +91,7 @@ def test_parts_of_a_server_of_pgdynos_own_come_from_load_hosts_through_a_pooler_
 
 
 def test_a_part_that_reads_from_a_standby_comes_from_load_hosts_beside_one_that_writes(by_ssh: Sshd) -> None:
-    with some_bench() as bench:
+    with some_bench(is_empty=False) as bench:
         write_study(bench.folder, server="[server]\nstandbys = 1", reads_at="replicas")
         done = bench.run("run", "split.toml")
         assert done.returncode == 0, done.stderr
