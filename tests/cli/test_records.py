@@ -9,8 +9,11 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from pgdyno.record.frames import pl
 from tests.cli.program import Bench, run_here
+from tests.loops import mounted
 from tests.records import RECORDS, WRITING, copy_record, edit
 
 
@@ -104,6 +107,26 @@ def test_tables_of_a_record_are_written_for_other_programs(tmp_path: Path) -> No
     unreached = bench.read("export", record, "--otlp", "http://127.0.0.1:1")
     assert (unreached.returncode, unreached.stdout) == (3, "")
     assert "http://127.0.0.1:1/v1/metrics cannot be reached" in unreached.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of its own")
+def test_a_full_disk_is_told_in_words_and_no_file_looks_whole(tmp_path: Path) -> None:
+    bench, record = Bench(tmp_path), str(copy_record(tmp_path / "records/one"))
+    with mounted("none", tmp_path / "disk", "-t", "tmpfs", "-o", "size=4k") as disk:
+        for words in (
+            ("export", record, "--csv", "disk/tables"),
+            ("export", record, "--parquet", "disk/tables"),
+            ("export", record, "--openmetrics", "disk/metrics"),
+            ("history", "records", "--out", "disk/history.html"),
+            ("publish", record, "--to", "disk/site"),
+        ):
+            done = bench.read(*words)
+            assert (done.returncode, done.stdout) == (3, ""), words
+            assert f"error: cannot write {'to ' * ('disk/tables' in words)}disk/" in done.stderr
+            assert "No space left on device" in done.stderr
+            whole = {path.name for path in disk.rglob("*") if path.is_file()}
+            assert whole <= {"seconds.csv", "trials.csv"}, whole
+            shutil.rmtree(disk / "tables", ignore_errors=True)
 
 
 def test_records_of_several_time_zones_show_when_they_began_in_utc(tmp_path: Path) -> None:

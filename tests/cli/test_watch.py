@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,8 +16,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from pgdyno.record.store import open_record
+from pgdyno.run.page_server import listen
 from tests.cli.program import GENTLE, SMALL, Bench
 from tests.ports import find_free_port
+from tests.report.accessibility import find_barriers
+from tests.report.browser import CHROMIUM, Browser
 
 pytestmark = pytest.mark.cluster
 
@@ -62,8 +66,35 @@ def test_the_page_follows_a_bench_to_its_end(bench: Bench) -> None:
     bench.assert_nothing_runs()
 
 
+@pytest.mark.skipif(CHROMIUM is None and os.environ.get("CI") != "true", reason="no chromium is installed")
+def test_a_browser_follows_a_bench_to_its_end(bench: Bench) -> None:
+    with Browser() as browser, bench.started("bench", *SMALL, *GENTLE, "--live") as process:
+        address = read_address(process.stderr)
+        browser.view(width=375, scheme="dark")
+        browser.call("Page.navigate", url=address)
+        browser.wait_for("document.querySelector('#link')?.textContent", lambda text: text == "connected")
+        process.communicate(timeout=600)
+        assert process.returncode == 0
+        # The browser keeps what it showed last.
+        browser.wait_for("document.querySelector('#link').textContent", lambda text: text == "the command has ended")
+        trials = open_record(bench.record).read_trials()
+        assert browser.evaluate("['state', 'counted'].map((id) => document.getElementById(id).textContent)") == [
+            "ended",
+            f"{len(trials)} of at most {len(trials)} trials",
+        ]
+        assert browser.evaluate("document.querySelectorAll('#now svg').length") >= 4
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 375
+        assert find_barriers(browser) == []
+        assert all("ERR_" in text for text in browser.complaints)
+        assert set(browser.requests) == {address, f"{address}events"}
+
+
 def test_ctrl_c_ends_a_watch_of_a_record(bench: Bench) -> None:
-    bench.run("bench", *SMALL, *GENTLE)
+    with listen(0) as taken:
+        port = taken.getsockname()[1]
+        measured = bench.run("bench", *SMALL, *GENTLE, "--metrics-port", f"{port}")
+    # A port that another program has costs the metrics, and not the bench.
+    assert (measured.returncode, f"there are no metrics: port {port} is not free" in measured.stderr) == (0, True)
     port = find_free_port()
     with bench.started("watch", "--metrics-port", f"{port}") as process:
         address = read_address(process.stderr)

@@ -16,7 +16,7 @@ from pgdyno.errors import SpecError
 from pgdyno.flow.records.publish import name_folders, publish
 from tests.analyse.test_records_gate import change_load, changed
 from tests.cli.program import run_here
-from tests.records import copy_record, edit
+from tests.records import RECORDS, copy_record, edit
 from tests.report.accessibility import find_barriers
 from tests.report.browser import CHROMIUM, Browser
 
@@ -83,6 +83,14 @@ def test_each_entry_of_the_contents_has_a_name_of_its_own(tmp_path: Path) -> Non
     listed = re.findall(r'<li><a href="#group-\d+">([^<]*)</a>', (tmp_path / "site/index.html").read_text())
     assert len(set(listed)) == len(listed) == 2
     assert any("9 clients" in name for name in listed)
+
+
+def test_each_load_says_what_limited_it(tmp_path: Path) -> None:
+    publish([RECORDS / "v1-pg15"], to=tmp_path / "site", ui=Silent())  # type: ignore[arg-type]
+    text = (tmp_path / "site/index.html").read_text()
+    # In the table and, with the evidence, in the audit.
+    assert text.count("The client limits this load.") == 2
+    assert "1,814 transactions of 1,796 scheduled" in text
 
 
 def test_data_that_have_no_scale_have_their_name(tmp_path: Path) -> None:

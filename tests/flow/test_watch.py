@@ -28,6 +28,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import AnswersView, FindingView, PointView, SweepView, view_answers
 from pgdyno.report.live.course import ChartView, CourseView, TrialLine, TrialView
 from pgdyno.report.live.page import make_live_page
+from pgdyno.report.verdict_words import name_verdict
 from pgdyno.run.page_server import HOST, Updates, listen, serving
 from tests.records import copy_record, edit
 from tests.report.accessibility import find_barriers, read_chart_colours
@@ -70,6 +71,26 @@ def test_findings_are_those_of_the_report_and_one_on_several_workloads_is_told_o
         ("It is slow.", ""),
         ("They vary.", "tpcb-like, select-only"),
     ]
+
+
+def test_intervals_narrow_to_those_of_the_report_and_the_reference_against_itself_stands_below() -> None:
+    report = build_switchback()
+    for shown, of in zip(view_answers(report).verdicts, report.analysis.comparisons, strict=True):
+        *variants, noise = shown.rows
+        names = [question.variant for question in of.questions if question.metric == of.primary]
+        assert [one.name.partition(" (")[0] for one in variants] == names
+        assert noise.name == "stock against itself (A/A)"
+        compared = [one for one in shown.rows if one.n]
+        assert len(compared) == len(shown.rows) - 1, "one variant was refused"
+        for one in compared:
+            (first, *_), last = one.looks, one.looks[-1]
+            assert last == (one.n, one.low, one.high)
+            assert first[1] < last[1] < last[2] < first[2]
+            verdict = (
+                of.find(names[shown.rows.index(one)], of.primary) if one is not noise else of.find_noise(of.primary)
+            )
+            assert verdict is not None
+            assert one.word == name_verdict(verdict.verdict)
 
 
 def test_a_study_that_runs_is_not_called_incomplete(tmp_path: Path) -> None:
@@ -274,6 +295,33 @@ def test_the_page_shows_a_hostile_record_on_a_phone_and_runs_nothing_of_it(brows
         )
     assert browser.complaints == [] or all("ERR_" in text for text in browser.complaints)
     assert set(browser.requests) == {address, f"{address}events"}
+
+
+def spoil(part: Any, name: str = "") -> Any:
+    """A part of the page in whose texts a hostile name stands, but for words that pgdyno alone chooses."""
+    if isinstance(part, dict):
+        return {key: spoil(value, key) for key, value in part.items()}
+    if isinstance(part, (list, tuple)):
+        return [spoil(one, name) for one in part]
+    chosen = {"kind", "hue", "field", "severity", "state", "unit"}
+    return f"{part}`{HOSTILE}`" if isinstance(part, str) and name not in chosen else part
+
+
+def test_no_text_of_any_part_is_read_as_html(browser: Browser, tmp_path: Path) -> None:
+    parts = {
+        name: spoil(part) for name, part in read_all(LiveRecord(open_record(copy_record(tmp_path / "record")))).items()
+    }
+    compared, swept = (spoil(msgspec.to_builtins(view_answers(build()))) for build in (build_paired, build_bench))
+    of = {name: [*parts["answers"][name], *compared[name], *swept[name]] for name in parts["answers"]}
+    assert all(of.values()), "each kind of answer has a text"
+    browser.leave()
+    with showing(browser, {**parts, "answers": of, "seconds": parts["trials"][0], "problem": HOSTILE}):
+        browser.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
+        assert browser.evaluate("document.querySelectorAll('img, body script, main b b').length") == 1, "its own script"
+        shown = browser.evaluate("document.body.innerText")
+        assert browser.evaluate("document.title").endswith("– pgdyno")
+    assert shown.count(HOSTILE) > 50
+    assert all("ERR_" in text for text in browser.complaints)
 
 
 @pytest.mark.parametrize("build", [build_switchback, build_paired, build_bench])

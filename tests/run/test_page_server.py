@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import select
 import socket
 import threading
@@ -160,6 +161,25 @@ def test_every_browser_gets_the_present_state_and_what_changes(served: Served) -
     assert [read_event(second), read_event(second)] == [("course", "1"), ("answers", "2")]
     served.updates.close()
     assert first.read() == second.read() == b""
+
+
+def test_a_browser_that_is_gone_is_followed_no_longer_and_nothing_is_said(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    served.updates.put({"course": b"1"})
+    with socket.create_connection((HOST, served.port), timeout=60) as browser:
+        browser.sendall(f"GET /{TOKEN}/events HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        assert wait_until(lambda: served.updates.watchers == 1)
+    numbers = itertools.count(2)
+
+    def is_gone() -> bool:
+        served.updates.put({"course": f"{next(numbers)}".encode()})
+        return served.updates.watchers == 0
+
+    assert wait_until(is_gone)
+    back = served.ask(f"/{TOKEN}/events")
+    assert read_event(back) == ("course", f"{next(numbers) - 1}")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_taken_port_is_refused_with_its_number() -> None:
