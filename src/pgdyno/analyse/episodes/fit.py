@@ -76,7 +76,7 @@ class ShapeTemplate(msgspec.Struct, frozen=True, kw_only=True):
         if self.period is not None:
             cycles, rest = np.divmod(edges - self.start, self.period)
             return np.diff(cycles * self.width + np.minimum(rest, self.width))
-        inside = np.clip(edges, self.start, self.stop) - self.start
+        inside = np.minimum(np.maximum(edges, self.start), self.stop) - self.start
         return np.diff(inside - self.tail * -np.expm1(-inside / self.tail)) if self.tail else np.diff(inside)
 
 
@@ -144,7 +144,7 @@ def measure_strength(values: Floats) -> float:
 
 def _find_strongest(values: Floats) -> tuple[float, ShapeTemplate]:
     """Compute twice the logarithm of the likelihood ratio of the best template against none, and return that template, too."""
-    return _measure(values, _family(len(values)), [_whiten_family(len(values), one) for one in _CORRELATIONS])
+    return _measure(values, _family(len(values)), _whiten_family(len(values)))
 
 
 def _critical_strength(count: int) -> float:
@@ -188,8 +188,7 @@ def _shift(template: ShapeTemplate, offset: float, total: int) -> ShapeTemplate:
 def _refine(values: Floats, coarse: ShapeTemplate) -> ShapeTemplate:
     """Return the best of the nearby templates whose edges lie within observations."""
     nearby = [coarse, *_neighbours(coarse, len(values))]
-    whitened = [_normalise(nearby, len(values), correlation) for correlation in _CORRELATIONS]
-    return _measure(values, nearby, whitened)[1]
+    return _measure(values, nearby, _normalise(nearby, len(values)))[1]
 
 
 def _neighbours(coarse: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
@@ -239,18 +238,24 @@ def _cycles(count: int) -> Iterator[ShapeTemplate]:
                 yield ShapeTemplate(shape=Shape.CYCLE, start=start, stop=count, period=period, width=width)
 
 
-@functools.lru_cache(maxsize=16 * len(_CORRELATIONS))
-def _whiten_family(count: int, correlation: float) -> tuple[Floats, Floats]:
-    return _normalise(_family(count), count, correlation)
+@functools.lru_cache(maxsize=16)
+def _whiten_family(count: int) -> list[tuple[Floats, Floats]]:
+    return _normalise(_family(count), count)
 
 
-def _normalise(templates: Sequence[ShapeTemplate], count: int, correlation: float) -> tuple[Floats, Floats]:
-    """Return the templates by row, orthogonal to the constant and of length 1; and the constant, of length 1."""
-    constant = _whiten(np.ones(count), correlation)
+def _normalise(templates: Sequence[ShapeTemplate], count: int) -> list[tuple[Floats, Floats]]:
+    """Return for each correlation the whitened templates by row, orthogonal to the constant and of length 1; and that constant, likewise."""
+    # To draw takes longest.
+    drawn = np.array([one.draw(count) for one in templates])
+    return [_normalise_whitened(drawn, correlation) for correlation in _CORRELATIONS]
+
+
+def _normalise_whitened(drawn: Floats, correlation: float) -> tuple[Floats, Floats]:
+    constant = _whiten(np.ones(drawn.shape[1]), correlation)
     constant /= np.linalg.norm(constant)
-    drawn = _whiten(np.array([one.draw(count) for one in templates]), correlation)
-    drawn -= np.outer(drawn @ constant, constant)
-    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True), constant
+    white = _whiten(drawn, correlation)
+    white -= np.outer(white @ constant, constant)
+    return white / np.linalg.norm(white, axis=1, keepdims=True), constant
 
 
 def _measure(
