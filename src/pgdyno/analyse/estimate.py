@@ -10,6 +10,7 @@ A single trial gets no interval, and no function here rounds a number or adjusts
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -328,6 +329,7 @@ def _estimate_with_t(
     return Estimate(value=mean, low=mean - half_width, high=mean + half_width, n=n, unit=unit, confidence=confidence)
 
 
+@functools.lru_cache(maxsize=1024)
 def t_quantile(degrees: int, probability: float) -> float:
     """Return the quantile of Student's t distribution."""
     # scipy.special loads in a fraction of the time of scipy.stats; it is imported only when an interval is computed.

@@ -68,11 +68,10 @@ class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
     def average_in_rounds(self) -> Floats:
         """Return the mean ln TPS of each load in each round, shape (rounds, loads); NaN where a round lacks a load."""
         shape = (self.rounds_count, len(self.loads))
-        sums, trials = np.zeros(shape), np.zeros(shape)
-        np.add.at(sums, (self.of_round, self.of_load), self.log_tps)
-        np.add.at(trials, (self.of_round, self.of_load), 1.0)
-        result: Floats = np.divide(sums, trials, out=np.full(shape, np.nan), where=trials > 0)
-        return result
+        cells, count = self.of_round * shape[1] + self.of_load, math.prod(shape)
+        sums, trials = np.bincount(cells, self.log_tps, count), np.bincount(cells, minlength=count)
+        result: Floats = np.divide(sums, trials, out=np.full(count, np.nan), where=trials > 0)
+        return result.reshape(shape)
 
     def within_rounds(self, values: Floats) -> Floats:
         """Remove the rounds' effects from `values`, shape (..., trials), by least squares."""
@@ -176,11 +175,15 @@ def contrast_loads(sweep: SweepTrials) -> LoadContrasts:
     """
     count = len(sweep.loads)
     design = np.hstack([np.eye(count)[sweep.of_load], sweep.blocks])
-    inverse = np.linalg.pinv(design)
-    effects = inverse @ sweep.log_tps
-    rss = float(np.square(sweep.log_tps - design @ effects).sum())
-    degrees = sweep.trials_count - int(np.linalg.matrix_rank(design))
-    unseen = (np.eye(len(effects)) - inverse @ design)[:count]
+    left, sizes, right = np.linalg.svd(design, full_matrices=False)
+    # The tolerance of numpy's matrix_rank: what is smaller is a rounding error.
+    rank = int((sizes > sizes[0] * max(design.shape) * np.finfo(float).eps).sum())
+    left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
+    seen = sweep.log_tps @ left
+    effects = (seen / sizes) @ right
+    rss = float(np.square(sweep.log_tps - left @ seen).sum())
+    degrees = sweep.trials_count - rank
+    unseen = np.eye(count, len(effects)) - right[:, :count].T @ right
     is_linked = np.abs(unseen[:, None] - unseen).max(axis=2) < 1e-9
     log_ratio = effects[:count, None] - effects[:count]
     return LoadContrasts(log_ratio=log_ratio, is_linked=is_linked, degrees=degrees, rss=rss)

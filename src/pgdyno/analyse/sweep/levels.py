@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.estimate import Estimate, estimate_geometric_means, exponentiate, t_quantile
-from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
+from pgdyno.analyse.estimate import Estimate, estimate_geometric_means, estimate_mean_of_trials, exponentiate
+from pgdyno.analyse.sweep.client_trials import NO_NOISE, LoadContrasts, SweepTrials
 
 _ONE_ROUND = "one round has this load: its spread is not known"
 
@@ -20,24 +21,19 @@ def estimate_levels(sweep: SweepTrials, compared: LoadContrasts) -> tuple[Estima
     much as those of many do, so that a noise pooled over loads would be too small for some. After a single round it says
     nothing of other rounds.
     """
+    if compared.is_noise_known and sweep.rounds_count > 1:
+        of_loads = zip(sweep.average_in_rounds().T.tolist(), np.bincount(sweep.of_load).tolist(), strict=True)
+        return tuple(_estimate_level(of_rounds, trials, sweep.confidence) for of_rounds, trials in of_loads)
     trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
     levels = estimate_geometric_means(trials_of_loads, confidence=sweep.confidence)
-    if not compared.is_noise_known:
-        return tuple(msgspec.structs.replace(one, low=None, high=None, reason=NO_NOISE) for one in levels)
-    if sweep.rounds_count < 2:
+    if compared.is_noise_known:
         return levels
-    of_rounds = sweep.average_in_rounds()
-    return tuple(
-        _widen(level, column[np.isfinite(column)], sweep.confidence)
-        for level, column in zip(levels, of_rounds.T, strict=True)
-    )
+    return tuple(msgspec.structs.replace(one, low=None, high=None, reason=NO_NOISE) for one in levels)
 
 
-def _widen(level: Estimate, of_rounds: Floats, confidence: float) -> Estimate:
-    rounds = len(of_rounds)
-    if rounds < 2:
-        return msgspec.structs.replace(level, low=None, high=None, reason=_ONE_ROUND)
-    quantile = t_quantile(rounds - 1, (1 + confidence) / 2)
-    middle, half = float(of_rounds.mean()), float(quantile * of_rounds.std(ddof=1) / math.sqrt(rounds))
-    of_log = msgspec.structs.replace(level, value=middle, low=middle - half, high=middle + half, reason=None)
-    return exponentiate(of_log)
+def _estimate_level(of_rounds: Sequence[float], trials: int, confidence: float) -> Estimate:
+    """Estimate the TPS of a load from its mean ln TPS in each round, NaN where a round lacks it."""
+    seen = [value for value in of_rounds if math.isfinite(value)]
+    of_log = estimate_mean_of_trials(seen, unit="tps", confidence=confidence)
+    reason = _ONE_ROUND if len(seen) < 2 else None
+    return exponentiate(msgspec.structs.replace(of_log, n=trials, reason=reason))

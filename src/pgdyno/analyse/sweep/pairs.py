@@ -6,7 +6,6 @@ for some pairs and too large for others. No test here divides an error rate: `kn
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -76,12 +75,7 @@ class LoadPairs(msgspec.Struct, frozen=True, kw_only=True):
 
     def _find_half(self, load: int, other: int, alpha: float) -> float:
         error = float(self.errors[load, other])
-        return error if math.isinf(error) else error * _find_quantile(int(self.rounds[load, other]) - 1, alpha)
-
-
-@functools.lru_cache(maxsize=1024)
-def _find_quantile(degrees: int, alpha: float) -> float:
-    return t_quantile(degrees, 1.0 - alpha)
+        return error if math.isinf(error) else error * t_quantile(int(self.rounds[load, other]) - 1, 1.0 - alpha)
 
 
 def pair_loads(sweep: SweepTrials) -> LoadPairs:

@@ -12,6 +12,7 @@ import math
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from pgdyno.analyse.estimate import Estimate, t_quantile
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
@@ -85,13 +86,13 @@ def fit_usl(sweep: SweepTrials, compared: LoadContrasts) -> tuple[UslFit | None,
     if degrees < 1 or sweep.trials_count - compared.degrees - sweep.rounds_count < _MIN_LOADS - 1:
         return None, f"the rounds do not link {_MIN_LOADS} loads with each other"
     theta = _least_squares(sweep)
-    rss = float(_rss(sweep, theta[None])[0])
+    rss = float(np.square(_residuals(sweep, theta)).sum())
     # A parameter at its bound was not free to follow the noise.
     degrees += int((theta[1:] == 0).sum())
-    limit = rss + rss / degrees * t_quantile(degrees, (1 + sweep.confidence) / 2) ** 2
+    excess = rss / degrees * t_quantile(degrees, (1 + sweep.confidence) / 2) ** 2
     misfit = _test_lack_of_fit(sweep, compared, theta, degrees)
     try:
-        region = _profile_region(sweep, theta, limit)
+        region = _profile_region(sweep, theta, excess)
     except np.linalg.LinAlgError:
         return None, "the trials do not tell the law's contention from its coherency"
     usl = _estimate_usl(sweep, np.vstack([theta, region]), rss / degrees, misfit)
@@ -114,14 +115,9 @@ def _shape(clients: Floats, alpha: Floats, beta: Floats) -> Floats:
     return result
 
 
-def _rss(sweep: SweepTrials, thetas: Floats) -> Floats:
-    """Compute residual sums of squares at rows of (ln lambda, alpha, beta), with the rounds' effects removed."""
-    level, alpha, beta = (column[:, None] for column in thetas.T)
-    # Loads are fewer than trials, and logarithms take most of the time.
-    of_loads = _shape(sweep.loads, alpha, beta)
-    residuals = sweep.within_rounds(sweep.log_tps - level - of_loads[:, sweep.of_load])
-    result: Floats = np.square(residuals).sum(axis=1)
-    return result
+def _residuals(sweep: SweepTrials, theta: Floats) -> Floats:
+    """Compute the residuals of the trials at (ln lambda, alpha, beta), with the rounds' effects removed."""
+    return sweep.within_rounds(sweep.log_tps - theta[0] - _shape(sweep.clients, theta[1], theta[2]))
 
 
 def _slopes(sweep: SweepTrials, theta: Floats) -> Floats:
@@ -146,7 +142,7 @@ def _least_squares(sweep: SweepTrials) -> Floats:
     start = [math.log(per_client.mean() / base), costs[0] / base / n.max(), costs[1] / base / n.max() ** 2]
 
     def residuals(theta: Floats) -> Floats:
-        return sweep.within_rounds(sweep.log_tps - theta[0] - _shape(n, theta[1], theta[2]))
+        return _residuals(sweep, theta)
 
     def slopes(theta: Floats) -> Floats:
         return -_slopes(sweep, theta).T
@@ -158,8 +154,8 @@ def _least_squares(sweep: SweepTrials) -> Floats:
     return np.asarray(fit.x, dtype=np.float64)
 
 
-def _profile_region(sweep: SweepTrials, theta: Floats, limit: float) -> Floats:
-    """Find the edge of the region where the residual sum of squares is at most `limit`, as rows of (ln lambda, alpha, beta).
+def _profile_region(sweep: SweepTrials, theta: Floats, excess: float) -> Floats:
+    """Find the edge of the region where the residual sum of squares is at most `excess` more than at `theta`, in such rows.
 
     The range of any function over that region is its profile likelihood interval, whatever the curvature; with few
     trials a bootstrap would be too narrow. The edge is searched along rays, and along the bounds alpha = 0 and beta =
@@ -168,26 +164,36 @@ def _profile_region(sweep: SweepTrials, theta: Floats, limit: float) -> Floats:
     Source: Bates & Watts 1988, Nonlinear Regression Analysis and Its Applications, doi:10.1002/9780470316757, 6.1.
     """
     slopes = _slopes(sweep, theta)
-    excess = max(limit - float(_rss(sweep, theta[None])[0]), 0.0)
     scale = 1 / np.sqrt(np.square(slopes).sum(axis=1))
     unit = slopes * scale[:, None]
     axes = np.linalg.cholesky(np.linalg.inv(unit @ unit.T)) * scale[:, None] * math.sqrt(excess)
     rays = _directions() @ axes.T
 
+    # In terms of loads, which are fewer than trials.
+    of_loads = np.eye(len(sweep.loads))[sweep.of_load]
+    pull, bend = _residuals(sweep, theta) @ of_loads, sweep.within_rounds(of_loads.T) @ of_loads
+    best = theta[0] + _shape(sweep.loads, theta[1], theta[2])
+
     def ends(radius: Floats) -> Floats:
         clipped: Floats = np.maximum(theta + radius[:, None] * rays, [-np.inf, 0.0, 0.0])
         return clipped
 
+    def is_inside(radius: Floats) -> NDArray[np.bool_]:
+        level, alpha, beta = (column[:, None] for column in ends(radius).T)
+        moved = level + _shape(sweep.loads, alpha, beta) - best
+        result: NDArray[np.bool_] = ((moved @ bend - 2 * pull) * moved).sum(axis=1) <= excess
+        return result
+
     inside, outside = np.zeros(_DIRECTIONS), np.ones(_DIRECTIONS)
     for _ in range(20):
-        is_in = _rss(sweep, ends(outside)) <= limit
+        is_in = is_inside(outside)
         if not is_in.any():
             break
         inside, outside = np.where(is_in, outside, inside), np.where(is_in, 2 * outside, outside)
     # Down to a ten-thousandth of the way to the edge: the directions are a hundred times coarser.
     for _ in range(13):
         middle = (inside + outside) / 2
-        is_in = _rss(sweep, ends(middle)) <= limit
+        is_in = is_inside(middle)
         inside, outside = np.where(is_in, middle, inside), np.where(is_in, outside, middle)
     return ends(inside)
 
@@ -207,7 +213,7 @@ def _test_lack_of_fit(sweep: SweepTrials, compared: LoadContrasts, theta: Floats
     """
     from scipy.special import fdtrc  # noqa: PLC0415  # only some commands analyse
 
-    residuals = sweep.within_rounds(sweep.log_tps - theta[0] - _shape(sweep.clients, theta[1], theta[2]))
+    residuals = _residuals(sweep, theta)
     off = np.bincount(sweep.of_load, residuals) / np.bincount(sweep.of_load)
     furthest = int(np.argmax(np.abs(off)))
     p_value = None
