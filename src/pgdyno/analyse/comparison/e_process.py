@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import bisect
 import enum
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -196,6 +197,7 @@ def critical_t2(n: ArrayLike, alpha: ArrayLike) -> Floats:
     return critical
 
 
+@functools.lru_cache(maxsize=4096)
 def half_width(n: int, alpha: float) -> float:
     """Compute the half-width of the interval of n pairs, in standard deviations of a pair; infinite for too few pairs."""
     return math.sqrt(float(critical_t2(n, alpha)) / n)

@@ -202,7 +202,7 @@ class LimitSearch:
 
     def _predict(self) -> Floats:
         """Predict the probability that the next trial holds, at every rate."""
-        return np.asarray(np.tensordot(self._weights, self._holds, axes=2), dtype=np.float64)
+        return np.asarray(self._weights.ravel() @ self._holds.reshape(-1, len(self._rates)), dtype=np.float64)
 
     def _quartiles(self) -> tuple[float, float, float]:
         share = np.cumsum(self._weights.sum(axis=1))
