@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-import contextlib, os, random, signal, subprocess, threading
+import contextlib, os, signal, subprocess, threading
 from pgdyno.run.host.ctrl_c import interrupt
 signal.signal(signal.SIGINT, interrupt)
 from pgdyno.record.frames import pl
@@ -18,7 +18,7 @@ def telling():
         print("told", interrupt)
 def soon():
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-frame = pl.DataFrame({"a": random.sample(range(2_000_000), 2_000_000)}).lazy()
+frame = pl.select(a=pl.int_range(2_000_000).shuffle(1)).lazy()
 for _ in range(5):
     with telling():
         soon()

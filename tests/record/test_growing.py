@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Callable
@@ -34,6 +35,13 @@ def follow_server(path: Path) -> GrowingSamples[ServerHeader]:
     return GrowingSamples(path, ServerHeader, ServerRows)
 
 
+@functools.cache
+def _read_once(
+    read: Callable[[Path], OsSamples | ServerSamples], path: Path
+) -> tuple[OsSamples | ServerSamples, bytes]:
+    return read(path), path.read_bytes()
+
+
 @pytest.mark.parametrize("version", ["pg15", "pg18"])
 @pytest.mark.parametrize(
     ("name", "follow", "read"),
@@ -47,8 +55,7 @@ def test_pieces_give_what_the_whole_file_gives(
     read: Callable[[Path], OsSamples | ServerSamples],
     pieces: list[float],
 ) -> None:
-    whole = read(DATA / version / name)
-    content = (DATA / version / name).read_bytes()
+    whole, content = _read_once(read, DATA / version / name)
     ends = sorted({*(int(len(content) * one) for one in pieces), len(content)})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
