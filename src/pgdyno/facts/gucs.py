@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import functools
 import re
 from collections.abc import Iterable
 
@@ -102,6 +103,7 @@ _UNKNOWN = EffectRule(
 )
 
 
+@functools.lru_cache(maxsize=4096)
 def find_guc(name: str, major: int) -> Guc | None:
     """Find a setting by its name in any case, or by its former name; return None if the version lacks it."""
     key = name.lower()
@@ -198,6 +200,7 @@ def effect_of(name: str) -> Effect:
     return explain_effect(name).effect
 
 
+@functools.lru_cache(maxsize=1024)
 def explain_effect(name: str) -> EffectRule:
     """Explain how soon a change of a setting or a sysctl affects a running load, with the reason and the source.
 

@@ -64,8 +64,8 @@ def change_wal_bytes(data_bytes: float, changes: float, image_left: float) -> fl
 
 def _changed_pages(data_bytes: float, changes: float) -> float:
     """Compute how many pages of table and index a number of changes anywhere hits."""
-    parts = [part * data_bytes / PAGE_BYTES for part in _PARTS]
-    return sum(pages * -math.expm1(-changes / pages) for pages in parts)
+    pages, of_index = (part * data_bytes / PAGE_BYTES for part in _PARTS)
+    return -pages * math.expm1(-changes / pages) - of_index * math.expm1(-changes / of_index)
 
 
 def limit_changes(disk: Disk, data_bytes: float, changes: float, every_s: float) -> float:

@@ -92,8 +92,9 @@ def uses_huge_pages(draft: Draft) -> bool:
     They are not where whole pages would leave more than a tenth of the memory unused, unless huge_pages is `on`: then the
     server does not start without them.
     """
-    is_spare = unused_huge_bytes(draft) <= _MOST_UNUSED_SHARE * draft.subject.memory.value
-    return wants_huge_pages(draft) and (is_spare or not has_page_tables(draft))
+    if not wants_huge_pages(draft):
+        return False
+    return not has_page_tables(draft) or unused_huge_bytes(draft) <= _MOST_UNUSED_SHARE * draft.subject.memory.value
 
 
 def count_huge_pages(draft: Draft) -> int:
