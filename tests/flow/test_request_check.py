@@ -16,7 +16,7 @@ from pgdyno.plan.types import Machine
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
 
-SCALES = (2, 500)
+SCALES = (2, 100)
 
 
 @pytest.mark.parametrize(
