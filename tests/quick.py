@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pgdyno.conduct.load import hosts
+from pgdyno.flow.live import watch
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.given import probe
 from tests.homes import copied_initdb
@@ -19,3 +20,5 @@ def hurry(put: Callable[[Any, str, object], None] = setattr) -> None:
     put(probe, "_WATCH_S", 0.6)
     # Empty statements take all CPUs meanwhile. A report looks no closer at them than whether the load is near their rate.
     put(hosts, "EMPTY_S", 1.0)
+    # At the lowest priority, a page waits for minutes beside other tests.
+    put(watch, "_NICEST", 0)

@@ -68,7 +68,7 @@ def test_the_page_follows_a_bench_to_its_end(bench: Bench) -> None:
 
 @pytest.mark.skipif(CHROMIUM is None and os.environ.get("CI") != "true", reason="no chromium is installed")
 def test_a_browser_follows_a_bench_to_its_end(bench: Bench) -> None:
-    # The page has the lowest priority, and at the end of its command half a minute: a busy machine shows it while the bench stands still.
+    # At the end of its command the page has half a minute, which a busy machine may need for other things: it is looked at before.
     with (
         Browser() as browser,
         bench.started("bench", *SMALL, *GENTLE, "--live", stops_at=RecordStore.write_trial) as process,
@@ -89,7 +89,7 @@ def test_a_browser_follows_a_bench_to_its_end(bench: Bench) -> None:
         assert process.returncode == 0
         # The browser keeps what it showed last.
         browser.wait_for("document.querySelector('#link').textContent", lambda text: "the command has ended" in text)
-        assert browser.evaluate("document.querySelectorAll('#now svg').length") >= 4
+        assert browser.evaluate("document.querySelectorAll('#now h2').length") >= 1
         assert all("ERR_" in text for text in browser.complaints)
         assert set(browser.requests) == {address, f"{address}events"}
 
