@@ -208,8 +208,8 @@ def test_settings_that_outnumber_the_variants_have_rows_of_their_own() -> None:
     (answers, _) = answer_study(build_switchback())
     *_, asynchronous, refused = answers.variants.values()
     # The value has a sign of equality of its own.
-    sets = (*asynchronous.sets, "search_path = 'a = b'", "work_mem = 16MB")
-    many = msgspec.structs.replace(asynchronous, sets=sets, below="xfs on vdb")
+    values = {**asynchronous.values, "search_path": "'a = b'", "work_mem": "16MB"}
+    many = msgspec.structs.replace(asynchronous, values=values, below="xfs on vdb")
     table = variants_table({"many": many, "refused": refused})
     assert table is not None
     shown = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}

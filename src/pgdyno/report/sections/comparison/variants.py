@@ -18,7 +18,6 @@ from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, show_value
 
 _MOST_SHOWN = 3
-_IS = " = "
 
 
 class VariantText(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +25,8 @@ class VariantText(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     is_reference: bool
-    sets: tuple[str, ...]
-    """Such as `commit_delay = 50`; for a load, `clients = 8`."""
+    values: dict[str, str]
+    """What it sets, by name: `commit_delay`, or for a load `clients`."""
     clients: int | None
     """The number of clients that it sets; None for the workload's own."""
     below: str
@@ -36,6 +35,11 @@ class VariantText(msgspec.Struct, frozen=True, kw_only=True):
     """The losses of durability, the gravest first."""
     error: ErrorFact | None
     """The error with which it dropped out; None when it did not."""
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """What it sets, such as `commit_delay = 50`."""
+        return tuple(f"{name} = {value}" for name, value in self.values.items())
 
     @property
     def tag(self) -> str:
@@ -89,7 +93,7 @@ def variants_table(variants: dict[str, VariantText]) -> Table | None:
     of = tuple(variants.values())
     if not any(variant.content or variant.given_up or variant.error for variant in of):
         return None
-    names = tuple(dict.fromkeys(_name_of(said) for variant in of for said in variant.sets))
+    names = tuple(dict.fromkeys(name for variant in of for name in variant.values))
     if len(names) > max(len(of), _MOST_SHOWN):
         return _turned_table(of, names)
     rows = tuple(
@@ -105,17 +109,12 @@ def variants_table(variants: dict[str, VariantText]) -> Table | None:
 
 
 def _turned_table(of: Sequence[VariantText], names: Sequence[str]) -> Table:
-    values = [dict(said.split(_IS, 1) for said in variant.sets) for variant in of]
     rows = [(text("Part"), *map(_part_cell, of)), (text("Gives up"), *map(_loss_cell, of))]
     if any(variant.below for variant in of):
         rows.append((text("Disks"), *(text(variant.below) for variant in of)))
-    rows += [(text(name), *(text(one.get(name)) for one in values)) for name in names]
+    rows += [(text(name), *(text(variant.values.get(name)) for variant in of)) for name in names]
     remark = f"{ABSENT}: the variant does not set it."
     return Table(caption="Variants", columns=columns("", *(one.name for one in of)), rows=tuple(rows), remark=remark)
-
-
-def _name_of(said: str) -> str:
-    return said.split(_IS, 1)[0]
 
 
 def _loss_cell(variant: VariantText) -> Cell:
@@ -134,7 +133,7 @@ def _describe(record: StudyRecord, experiment: Experiment, variant: Variant) -> 
     return VariantText(
         name=variant.name,
         is_reference=variant.name == experiment.reference.name,
-        sets=tuple(_list_sets(experiment, variant, has_own_server=len(servers) > 1)),
+        values=_list_values(experiment, variant, has_own_server=len(servers) > 1),
         clients=variant.clients,
         below=_describe_disks(record, variant),
         given_up=find_losses(record, variant),
@@ -142,7 +141,7 @@ def _describe(record: StudyRecord, experiment: Experiment, variant: Variant) -> 
     )
 
 
-def _list_sets(experiment: Experiment, variant: Variant, *, has_own_server: bool) -> list[str]:
+def _list_values(experiment: Experiment, variant: Variant, *, has_own_server: bool) -> dict[str, str]:
     said = {
         "server": _name_server(variant.server) if has_own_server else None,
         "scale": variant.scale,
@@ -157,7 +156,7 @@ def _list_sets(experiment: Experiment, variant: Variant, *, has_own_server: bool
         **variant.changed,
         **variant.sysctl,
     }
-    return [f"{name}{_IS}{show_value(value)}" for name, value in said.items() if value is not None]
+    return {name: show_value(value) for name, value in said.items() if value is not None}
 
 
 def _list_choices(experiment: Experiment, variant: Variant) -> dict[str, str]:
