@@ -129,7 +129,7 @@ def as_emulated(machine: Machine, study: Study, place: Workspace) -> Machine:
 
 
 def with_emulated_rates(machine: Machine, study: Study) -> Machine:
-    """Return a machine with what the emulated disk of a study's data does, before a disk card measures it; any other as it is."""
+    """Return a machine with the declared rates of the study's emulated data disk; without an emulation, return it unchanged."""
     if study.host is None or not study.is_emulated:
         return machine
     rates = _find_rates(make_shape(study.host).disk)

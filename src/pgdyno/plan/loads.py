@@ -85,7 +85,7 @@ def _plan_workload(
 
 
 def check_load_hosts(study: Study, variants: Mapping[str, Variant | VariantSpec]) -> None:
-    """Refuse more load hosts of a variant than the study names, or than it asks for clients.
+    """Refuse a variant with more load hosts than the study names, or than it has clients.
 
     Args:
         study: The study as requested.

@@ -92,7 +92,7 @@ def note_standbys(study: Study, variants: Sequence[Variant], choices: list[Choic
 
 
 def _note_none(study: Study, variants: Sequence[Variant], choices: list[Choice]) -> None:
-    """Say of commits that are asked to wait for a standby by name that there is none; a given server may have some."""
+    """Say that no commit waits where remote_write or remote_apply is asked for without a standby; a given server may have some."""
     asked = [_word(all_of.get(SYNCHRONOUS_COMMIT, "")) for all_of in _list_settings(study, variants)]
     remote = " and ".join(dict.fromkeys(word for word in asked if word in _REMOTE))
     if remote and study.server.kind is not ServerKind.GIVEN:

@@ -116,7 +116,7 @@ def reference_data(study: Study) -> DataSpec:
 
 
 def list_scales(study: Study) -> tuple[int | None, ...]:
-    """List the scale of each cluster that a study loads, for each PostgreSQL and choice of initdb; None is what a plan chooses.
+    """List the scales of the clusters that a study loads, one for each PostgreSQL and choice of initdb; None where a plan chooses it.
 
     Raises:
         SpecError: As for `list_specs`.

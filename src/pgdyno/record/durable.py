@@ -84,7 +84,7 @@ def _name_draft(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _called(path: Path, draft: Path) -> Iterator[None]:
-    """Call a draft by the name of what it is the draft of in errors: nobody knows its own."""
+    """Name in errors what a draft would become, and not the draft, which nobody knows."""
     try:
         yield
     except OSError as exc:

@@ -244,7 +244,7 @@ def _whiten_family(count: int) -> list[tuple[Floats, Floats]]:
 
 
 def _normalise(templates: Sequence[ShapeTemplate], count: int) -> list[tuple[Floats, Floats]]:
-    """Return for each correlation the whitened templates by row, orthogonal to the constant and of length 1; and that constant, likewise."""
+    """Whiten the templates, one a row, for each correlation; return them orthogonal to the constant and of length 1, with the constant."""
     # To draw takes longest.
     drawn = np.array([one.draw(count) for one in templates])
     return [_normalise_whitened(drawn, correlation) for correlation in _CORRELATIONS]

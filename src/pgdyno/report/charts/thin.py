@@ -41,7 +41,7 @@ def to_columns(
 
 
 def list_lone(columns: Sequence[Mapping[str, Values]], fields: Sequence[str]) -> list[dict[str, Any]]:
-    """List the values of lines that have no neighbour, by row: a line takes two points, and draws nothing of one."""
+    """List the points of lines that stand alone, one a row: a line needs two points to be drawn."""
     rows = []
     for group in columns:
         for field in fields:
