@@ -58,7 +58,7 @@ def test_the_page_follows_a_bench_to_its_end(bench: Bench) -> None:
                     seen.setdefault(line[7:].decode().strip(), []).append(data.decode())
         process.communicate(timeout=600)
         assert process.returncode == 0
-    assert {"course", "trials", "answers", "seconds"} <= seen.keys()
+    assert {"course", "trials", "answers", "history", "seconds"} <= seen.keys()
     (course,) = json.loads(seen["course"][-1])
     assert (course["state"], course["finished_count"]) == ("ended", len(open_record(bench.record).read_trials()))
     with pytest.raises(urllib.error.URLError):

@@ -22,7 +22,7 @@ from pgdyno.analyse.history.histories import History, Result, collect_histories
 from pgdyno.analyse.records.sides import Side
 from pgdyno.cli.terminal.display import Display
 from pgdyno.errors import HostError, SpecError
-from pgdyno.flow.records import history
+from pgdyno.flow.records import history, results
 from pgdyno.flow.records.history import HistoryResult, read_history
 from pgdyno.record.store import RecordStore
 from pgdyno.report.charts.history import history_chart
@@ -53,14 +53,14 @@ def test_a_record_is_analysed_once_until_it_changes(
         analysed.append(store.path)
         yield from listed(store)
 
-    listed = history._list_results
-    monkeypatch.setattr(history, "_list_results", count)
+    listed = results._analyse
+    monkeypatch.setattr(results, "_analyse", count)
     first = read(record.parent)
     assert (read(record.parent), len(analysed)) == (first, 1)
     os.utime(record / "trials/0001/trial.json")
     assert (read(record.parent), len(analysed)) == (first, 2)
     assert [path.name[:8] for path in cache.iterdir()] == ["history-"], "the old answer is replaced"
-    monkeypatch.setattr(history, "__version__", "0.0.0")
+    monkeypatch.setattr(results, "__version__", "0.0.0")
     assert (read(record.parent), len(analysed)) == (first, 3)
     (record / "trials/0001/nowhere").symlink_to("/nonexistent/file")
     assert (read(record.parent), len(analysed)) == (first, 4)

@@ -20,7 +20,7 @@ from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.live.watch import _update
 from pgdyno.flow.report import compose_report
 from pgdyno.record.running_trial import write_planned
-from pgdyno.record.store import TRIAL_FILE, open_record
+from pgdyno.record.store import TRIAL_FILE, RecordStore, open_record
 from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
 from pgdyno.report.charts.chart import LegendEntry
 from pgdyno.report.format import format_estimate, format_number
@@ -295,6 +295,55 @@ def test_the_page_shows_a_hostile_record_on_a_phone_and_runs_nothing_of_it(brows
         )
     assert browser.complaints == [] or all("ERR_" in text for text in browser.complaints)
     assert set(browser.requests) == {address, f"{address}events"}
+
+
+@pytest.fixture
+def asked_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordStore:
+    """A record whose questions two others had asked, and one that came later; nobody has read any of them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for day, name in enumerate(("first", "second", "present", "later"), 1):
+        copy_record(tmp_path / "records" / name, at=f"2026-10-0{day}T10:00:00+00:00")
+    shutil.copytree(tmp_path / "records/first", tmp_path / "records/copy")
+    copy_record(tmp_path / "records/damaged", at="2026-10-01T09:00:00+00:00")
+    (tmp_path / "records/damaged/record.json").write_text("{")
+    return open_record(tmp_path / "records/present")
+
+
+def test_what_earlier_records_answered_is_shown_once_each_has_been_read(asked_before: RecordStore) -> None:
+    live = LiveRecord(asked_before)
+    seen = read_all(live)
+    assert seen["history"]["histories"] == []
+    assert seen["history"]["remark"] == "3 earlier records are not read yet; `pgdyno history` reads all of them."
+    for _ in range(4):
+        live.read_earlier()
+    for one in (live, LiveRecord(asked_before)):
+        read = read_all(one)["history"]
+        assert read["remark"] == "", "what one page has read is kept for the next"
+        assert [history["title"] for history in read["histories"]] == [
+            name for name, _, _ in seen["answers"]["figures"]
+        ]
+        for history, (_, value, beside) in zip(read["histories"], seen["answers"]["figures"], strict=True):
+            assert [point["name"] for point in history["points"]][1:] == ["second", "present"]
+            assert history["points"][0]["name"] in {"first", "copy"}
+            assert history["points"][-1]["text"] == f"{value} {beside}".rstrip()
+            assert history["words"] == ["3 results are too few to show a change: it takes 9."]
+
+
+def test_earlier_answers_are_drawn_and_listed(browser: Browser, asked_before: RecordStore) -> None:
+    live = LiveRecord(asked_before)
+    read_all(live)
+    for _ in range(4):
+        live.read_earlier()
+    history = read_all(live)["history"]
+    history["histories"][0]["points"][1]["is_changed"] = True
+    with showing(browser, {"history": history}, width=375):
+        drawn = browser.evaluate(
+            "[...document.querySelectorAll('#histories > div')].map((one) => "
+            "['h3', '.dot', '.moment', 'tbody tr'].map((what) => one.querySelectorAll(what).length))"
+        )
+        assert drawn == [[1, 3, 1 - min(1, place), 3] for place in range(len(history["histories"]))]
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 375
+        assert find_barriers(browser) == []
 
 
 def spoil(part: Any, name: str = "") -> Any:

@@ -51,7 +51,7 @@ def describe_change(history: History, change: Change) -> str:
     ends = [None if end is None else end - 1.0 for end in (ratio.value, ratio.low, ratio.high)]
     effect = format_effect(*ends)
     return (
-        f"{METRIC_WORDS[change.metric]} {effect.value} {effect.interval} since {_when(result)} UTC ({_name(result)}),"
+        f"{METRIC_WORDS[change.metric]} {effect.value} {effect.interval} since {say_when(result)} UTC ({name_record(result)}),"
         f" {format_p(change.p_value)}."
     )
 
@@ -62,12 +62,18 @@ def describe_differences(change: Change) -> str:
     return f"What else changed: {found}." if found else "Nothing else changed that pgdyno sees."
 
 
-def _title(history: History) -> str:
+def name_history(history: History) -> str:
+    """Return the load of a history and its variant."""
     side = history.latest.side
     variant = "" if side.variant is None or side.variant.name in side.name else f", {side.variant.name}"
-    machine = describe_machine(side.record)
-    where = machine if side.record.host is None else after_name(side.record.host, machine)
-    return f"{side.name}{variant} on {where}"
+    return f"{side.name}{variant}"
+
+
+def _title(history: History) -> str:
+    record = history.latest.side.record
+    machine = describe_machine(record)
+    where = machine if record.host is None else after_name(record.host, machine)
+    return f"{name_history(history)} on {where}"
 
 
 def _list_blocks(history: History, number: int) -> Iterator[Block]:
@@ -75,12 +81,13 @@ def _list_blocks(history: History, number: int) -> Iterator[Block]:
         yield Prose(words=describe_change(history, change), tone=Tone.CLAIM, level=Level.HEADLINE)
         yield Prose(words=describe_differences(change), level=Level.HEADLINE)
     if not history.changes:
-        yield Prose(words=_describe_quiet(history), level=Level.HEADLINE)
+        yield Prose(words=describe_quiet(history), level=Level.HEADLINE)
     yield ChartBlock(id=f"h{number}", chart=history_chart(history))
     yield _make_table(history)
 
 
-def _describe_quiet(history: History) -> str:
+def describe_quiet(history: History) -> str:
+    """Say that a history without a change has none, or is too short to show one."""
     count = len(history.results)
     if history.is_long_enough:
         return f"No change of TPS or p99 was found in {count} results."
@@ -107,8 +114,8 @@ def _places(history: History) -> set[int]:
 def _make_row(result: Result, changed: list[str]) -> tuple[Cell, ...]:
     side, p99 = result.side, result.find("latency_p99_ms")
     return (
-        text(_when(result)),
-        text(_name(result)),
+        text(say_when(result)),
+        text(name_record(result)),
         text(side.version),
         estimate_cell(side.workload.tps),
         absent("not observed") if p99 is None else estimate_cell(p99),
@@ -117,9 +124,11 @@ def _make_row(result: Result, changed: list[str]) -> tuple[Cell, ...]:
     )
 
 
-def _when(result: Result) -> str:
+def say_when(result: Result) -> str:
+    """Return when a record began, in UTC."""
     return f"{result.began:%Y-%m-%d %H:%M}"
 
 
-def _name(result: Result) -> str:
+def name_record(result: Result) -> str:
+    """Return the name of a result's record."""
     return Path(result.path).name

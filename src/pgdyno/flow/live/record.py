@@ -17,6 +17,8 @@ from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.conduct.progress import Stage, find_waiting_sweep, read_progress
 from pgdyno.explain.doubts.comparison import EARLY_END
 from pgdyno.explain.doubts.study import find_doubts
+from pgdyno.flow.live.earlier import EarlierResults
+from pgdyno.flow.records.results import list_results
 from pgdyno.plan.types import PlannedTrial
 from pgdyno.record.running_trial import RunningTrialReader, read_planned
 from pgdyno.record.store import RecordStore, read_trial
@@ -35,6 +37,7 @@ from pgdyno.report.live.course import (
     view_running,
     view_trial,
 )
+from pgdyno.report.live.history import view_histories
 from pgdyno.spec.variant import DesignKind
 
 
@@ -114,6 +117,7 @@ class LiveRecord:
         self._answers: bytes | None = None
         self._looks: object = None
         self._report: ReportInput | None = None
+        self._earlier, self._histories = EarlierResults(store), b""
         self._course: tuple[CourseView, ...] = ()
         self._reader: RunningTrialReader | None = None
         self._reads: tuple[Path, int, PlannedTrial] | None = None
@@ -142,7 +146,17 @@ class LiveRecord:
         if any(has_news) or self._answers is None or looks != self._looks:
             self._looks = looks
             self._answers = self._encode_answers(record, is_running=stage is Stage.BEING_MEASURED)
+            self._histories = b""
         yield "answers", self._answers
+        if not self._histories:
+            self._earlier.read_kept()
+            self._histories = self._encode_histories()
+        yield "history", self._histories
+
+    def read_earlier(self) -> None:
+        """Read another of the earlier records that nobody has read yet, which takes as long as its report."""
+        if self._earlier.read_next():
+            self._histories = b""
 
     def read_seconds(self) -> Iterator[tuple[str, bytes]]:
         """Yield TPS and latency of the trial that runs, which takes a hundredth of the time of `read`."""
@@ -250,6 +264,16 @@ class LiveRecord:
             record=record, analysis=analysis, findings=findings, record_dir=str(self._own.store.path)
         )
         return msgspec.json.encode(view_answers(self._report))
+
+    def _encode_histories(self) -> bytes:
+        report = self._report
+        assert report is not None  # noqa: S101 - the answers come first
+        present = list(list_results(self.store, report.record, report.analysis))
+        after = report.analysis.scaling
+        if after is not None:
+            present += list_results(self._after.store, after.record, after.analysis)
+        histories = self._earlier.collect(present)
+        return msgspec.json.encode(view_histories(histories, unread_count=self._earlier.unread_count))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ Reading takes at most a small share of one CPU, and none while nothing asks.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,8 @@ from pgdyno.run.page_server import Updates, serving
 _TICK_S = 1.0
 # Of all CPUs, for reading all that is new, and for the last second of TPS and latency: what costs more is read less often.
 _ALL_SHARE, _SECONDS_SHARE = 0.002, 0.0008
+# For earlier records that nobody has read yet: one or two in a quarter of an hour.
+_EARLIER_SHARE = 0.0005
 # A busy machine makes a reading dearer for a while.
 _LONGEST_PAUSE_S = 20.0
 _NICEST = 19
@@ -52,6 +55,7 @@ def serve_record(store: RecordStore, served: Served) -> NoReturn:
     os.nice(_NICEST)
     with _serving(served) as (updates, scrapes):
         live, all_new, seconds = LiveRecord(store), _Pace(_ALL_SHARE), _Pace(_SECONDS_SHARE)
+        earlier = _Pace(_EARLIER_SHARE, longest_s=math.inf)
         try:
             while True:
                 has_browser = updates.wait_for_watcher(_TICK_S)
@@ -65,6 +69,10 @@ def serve_record(store: RecordStore, served: Served) -> NoReturn:
                         if scrapes.is_asked:
                             scrapes.answer(_render(live), asked=asked)
                 if has_browser:
+                    # An ended record is disturbed by nothing.
+                    if earlier.is_due or not store.is_locked:
+                        with earlier.spend():
+                            live.read_earlier()
                     wait(_TICK_S)
         except KeyboardInterrupt as end:
             # A user who stops the command does not wait for a monitoring system.
@@ -78,10 +86,10 @@ def serve_record(store: RecordStore, served: Served) -> NoReturn:
 
 
 class _Pace:
-    """Spaces readings out so that they take at most a share of all CPUs."""
+    """Spaces readings out so that they take at most a share of all CPUs, or one comes after the longest pause."""
 
-    def __init__(self, share: float) -> None:
-        self._share, self._due_s = share * (os.cpu_count() or 1), 0.0
+    def __init__(self, share: float, *, longest_s: float = _LONGEST_PAUSE_S) -> None:
+        self._share, self._due_s, self._longest_s = share * (os.cpu_count() or 1), 0.0, longest_s
 
     @property
     def is_due(self) -> bool:
@@ -92,7 +100,7 @@ class _Pace:
         """Take the CPU time of a block for a reading."""
         began_s = cpu_seconds()
         yield
-        self._due_s = monotonic_s() + min((cpu_seconds() - began_s) / self._share, _LONGEST_PAUSE_S)
+        self._due_s = monotonic_s() + min((cpu_seconds() - began_s) / self._share, self._longest_s)
 
 
 def _render(live: LiveRecord) -> bytes:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno import __version__
 from pgdyno.analyse.history.histories import History, Result, collect_histories
-from pgdyno.analyse.records.sides import list_sides
-from pgdyno.analyse.study import analyse_study
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, SpecError, describe_failure
-from pgdyno.flow.records.compare import check_out, hash_scripts, identify_record, write_document
+from pgdyno.flow.records.compare import check_out, identify_record, write_document
+from pgdyno.flow.records.results import ResultReader
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import RecordStore, describe_path, find_records, no_records_in
-from pgdyno.record.trial_data import read_trial_data
 from pgdyno.report.level import Level
-from pgdyno.run.host.cache import fingerprint, keep_for
 
 # About as long as a record of 80 trials takes to read and analyse.
 _RECORD_S = 1.0
-# What an analysis follows from beside the record.
-_SOURCES = (".py", ".toml", ".csv")
 
 
 class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +60,7 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
     if not stores:
         raise no_records_in(folders)
     ui.begin_step("read records", predicted_s=_RECORD_S * len(stores))
-    # A package may set the times of all its files to one, of each version alike.
-    program = fingerprint(Path(__file__).parents[1], __version__, suffixes=_SOURCES)
+    reader = ResultReader()
     results: list[Result] = []
     unreadable: list[str] = []
     seen: dict[tuple[object, ...], RecordStore] = {}
@@ -81,7 +72,7 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
                 # A copy would count as a result of its own.
                 unreadable.append(f"{describe_path(store.path)}: a copy of {describe_path(seen[made].path)}")
                 continue
-            results += _read_results(store, program)
+            results += reader.read(store)
             seen[made] = store
         except (PgdynoError, OSError) as error:
             unreadable.append(f"{describe_path(store.path)}: {describe_failure(error)}")
@@ -92,44 +83,3 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
 
         write_document(out, build_history(result.histories, result.unreadable), result.to_json)
     return result
-
-
-def _read_results(store: RecordStore, program: str) -> list[Result]:
-    """Return the results of a record; those of an earlier call if neither the record nor the program has changed."""
-    if store.is_locked:
-        return list(_list_results(store))
-    name = f"history-{hashlib.sha256(os.fsencode(store.path)).hexdigest()[:24]}.json"
-    made: list[Result] = []
-
-    def make() -> str:
-        made.extend(_list_results(store))
-        text = msgspec.json.encode(made).decode()
-        # JSON has no NaN: what does not come back as it was is computed each time.
-        return text if _read_kept(text) == made else ""
-
-    text = keep_for(name, fingerprint(store.path, program), make)
-    if made:
-        return made
-    kept = _read_kept(text)
-    return list(_list_results(store)) if kept is None else kept
-
-
-def _read_kept(text: str) -> list[Result] | None:
-    try:
-        return msgspec.json.decode(text, type=list[Result])
-    except msgspec.DecodeError:
-        return None
-
-
-def _list_results(store: RecordStore) -> Iterator[Result]:
-    """Yield the results of a record, and of the sweep that followed it."""
-    for part in (store, store.scaling):
-        if not part.exists:
-            continue
-        record = part.read_record()
-        trials = [read_trial_data(part.trial_dir(trial.planned.number), trial) for trial in part.read_trials()]
-        if not trials or record.began is None:
-            continue
-        analysis = analyse_study(record, trials)
-        for side in list_sides(record, analysis, script_hashes=hash_scripts(part, record)):
-            yield Result(path=str(part.path), began=record.began, side=side)

@@ -39,12 +39,17 @@ def keep_for(name: str, key: str, make: Callable[[], str]) -> str:
         key: What the result follows from, without line breaks; see `fingerprint`.
         make: Computes the text.
     """
-    path = _cache_folder() / name
-    known, _, text = (_read(path) or "").partition("\n")
-    if known != key:
+    text = find_for(name, key)
+    if text is None:
         text = make()
-        _write(path, f"{key}\n{text}")
+        _write(_cache_folder() / name, f"{key}\n{text}")
     return text
+
+
+def find_for(name: str, key: str) -> str | None:
+    """Return what `keep_for` has kept for a key; None if there is nothing."""
+    known, _, text = (_read(_cache_folder() / name) or "").partition("\n")
+    return text if known == key else None
 
 
 def fingerprint(folder: Path, *more: str, suffixes: Collection[str] = ()) -> str:

@@ -239,35 +239,67 @@ function show_findings(place, findings) {
     make("span", { class: "tag", text: one.severity }), one.claim, one.workloads ? make("span", { class: "small", text: ` (${one.workloads})` }) : null, mark("span", "advice", one.advice))));
 }
 
+// Dots with intervals, joined by a line; `at` places a point on an axis from 0 to 1.
+function draw_points(points, { alt, bottom, top, at, label }) {
+  const high = 220, left = 50, low = high - 22;
+  const x = scale(0, 1, left + 12, WIDTH - 24), y = scale(bottom, top, low, 8), held = (value) => y(Math.max(bottom, Math.min(top, value)));
+  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": alt });
+  for (const value of steps(bottom, top, 4)) {
+    svg.append(shape("line", { class: "grid", x1: left, x2: WIDTH - 4, y1: y(value), y2: y(value) }));
+    svg.append(shape("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, tidy(value)));
+  }
+  svg.append(shape("path", { class: "line hue-blue", d: `M${points.map((point, place) => `${x(at(point, place))} ${y(point.tps)}`).join("L")}` }));
+  points.forEach((point, place) => {
+    const across = x(at(point, place)), words = label(point, place);
+    if (point.is_changed) svg.append(shape("line", { class: "moment hue-purple", x1: across, x2: across, y1: 8, y2: low }));
+    if (point.low !== null) svg.append(shape("line", { class: "whisker hue-blue", x1: across, x2: across, y1: held(point.low), y2: held(point.high) }));
+    // One that goes on beyond the axis ends in an arrow; its figures stand in the table.
+    if (point.high > top) svg.append(shape("path", { class: "arrow hue-blue", d: `M${across - 6} 17L${across} 7L${across + 6} 17Z` }));
+    svg.append(shape("circle", { class: "dot hue-blue", cx: across, cy: y(point.tps), r: 4 }));
+    if (words) svg.append(shape("text", { x: across, y: high - 4, "text-anchor": across + 3.5 * words.length > WIDTH ? "end" : "middle" }, words));
+  });
+  return make("figure", { class: "chart" }, svg);
+}
+
+function list_points(name, titles, rows) {
+  const head = make("thead", {}, make("tr", {}, ...titles.map((text) => make("th", { scope: "col", text }))));
+  const body = make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text) => make("td", { text })))));
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, make("table", {}, head, body));
+}
+
 function show_sweep(sweep) {
   const title = make("h2", { text: "TPS by number of clients" }, make("span", { class: "sub", text: sweep.workload }));
   const curve = sweep.curve.map((text) => make("p", { class: "small", text }));
   if (!sweep.points.length) return make("div", {}, title, ...curve);
-  const high = 220, left = 50, low = high - 22;
   const seen = sweep.points.filter((point) => point.tps !== null);
-  const top = Math.max(...seen.map((point) => Math.min(point.high ?? point.tps, 2 * point.tps)), 1) * 1.05;
-  const x = scale(0, Math.log2(Math.max(...seen.map((point) => point.clients), 2)), left + 12, WIDTH - 24);
-  const y = scale(0, top, low, 8);
   const words = seen.map((point) => `${point.clients} clients ${point.text} TPS, ${point.status}`).join("; ");
-  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": `TPS by number of clients: ${words}` });
-  for (const value of steps(0, top, 4)) {
-    svg.append(shape("line", { class: "grid", x1: left, x2: WIDTH - 4, y1: y(value), y2: y(value) }));
-    svg.append(shape("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, tidy(value)));
-  }
-  const at = (point) => x(Math.log2(point.clients));
-  svg.append(shape("path", { class: "line hue-blue", d: `M${seen.map((point) => `${at(point)} ${y(point.tps)}`).join("L")}` }));
-  for (const point of seen) {
-    if (point.low !== null) svg.append(shape("line", { class: "whisker hue-blue", x1: at(point), x2: at(point), y1: y(Math.max(0, point.low)), y2: y(Math.min(top, point.high)) }));
-    // One that goes on beyond the axis ends in an arrow; its figures stand in the table.
-    if (point.high > top) svg.append(shape("path", { class: "arrow hue-blue", d: `M${at(point) - 6} 17L${at(point)} 7L${at(point) + 6} 17Z` }));
-    svg.append(shape("circle", { class: "dot hue-blue", cx: at(point), cy: y(point.tps), r: 4 }));
-    svg.append(shape("text", { x: at(point), y: high - 4, "text-anchor": "middle" }, point.clients));
-  }
-  const head = make("thead", {}, make("tr", {}, ...["Clients", "TPS", "Status"].map((text) => make("th", { scope: "col", text }))));
-  const body = make("tbody", {}, ...sweep.points.map((point) => make("tr", {}, ...[point.clients, point.text, point.status].map((text) => make("td", { text })))));
-  const table = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Loads of ${sweep.workload}` }, make("table", {}, head, body));
-  const figure = make("figure", { class: "chart" }, svg);
+  const most = Math.log2(Math.max(...seen.map((point) => point.clients), 2));
+  const figure = draw_points(seen, {
+    alt: `TPS by number of clients: ${words}`, bottom: 0, top: Math.max(...seen.map((point) => Math.min(point.high ?? point.tps, 2 * point.tps)), 1) * 1.05,
+    at: (point) => Math.log2(point.clients) / most, label: (point) => String(point.clients),
+  });
+  const table = list_points(`Loads of ${sweep.workload}`, ["Clients", "TPS", "Status"], sweep.points.map((point) => [point.clients, point.text, point.status]));
   return make("div", {}, title, make("div", { class: "charts" }, figure, table), ...curve);
+}
+
+function show_history({ histories, remark }) {
+  $("history").hidden = !histories.length && !remark;
+  const parts = histories.map((of) => {
+    const seen = of.points.filter((point) => point.tps !== null);
+    const title = make("h3", { text: `TPS of ${of.title}` }), words = of.words.map((text) => mark("p", "small", text));
+    if (!seen.length) return make("div", {}, title, ...words);
+    const ends = seen.flatMap((point) => [point.low ?? point.tps, point.high ?? point.tps]);
+    const middle = (Math.min(...ends) + Math.max(...ends)) / 2, reach = Math.max((Math.max(...ends) - Math.min(...ends)) * 0.6, middle * 0.01);
+    const said = seen.map((point) => `${point.when} ${point.text}`).join("; ");
+    const figure = draw_points(seen, {
+      alt: `TPS by record: ${said}`, bottom: Math.max(0, middle - reach), top: middle + reach,
+      at: (_, place) => place / Math.max(1, seen.length - 1), label: (point, place) => place === 0 || place === seen.length - 1 ? point.when.slice(0, 10) : "",
+    });
+    const table = list_points(`Records of ${of.title}`, ["Began (UTC)", "Record", "TPS"], of.points.map((point) => [point.when, point.name, point.text]).reverse());
+    return make("div", {}, title, make("div", { class: "charts" }, figure, table), ...words);
+  });
+  if (remark) parts.push(mark("p", "small", remark));
+  renew($("histories"), ...parts);
 }
 
 const HUES = ["blue", "vermilion", "green", "amber", "purple", "sky", "brown", "indigo", "olive"];
@@ -328,6 +360,7 @@ function connect() {
   const ended = () => shown.map((trial) => trial.state === "running" ? { ...trial, state: "load ended" } : trial);
   hear("seconds", (trial) => { present = trial; show_trials(trial ? merge() : ended()); });
   hear("answers", show_answers);
+  hear("history", show_history);
   hear("problem", (text) => { $("problem").hidden = !text; $("problem").textContent = text; });
   events.onopen = () => say("green", "connected");
   events.onerror = () => {
