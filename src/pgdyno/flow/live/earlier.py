@@ -16,8 +16,12 @@ from pgdyno.flow.records.results import ResultReader
 from pgdyno.record.store import RecordStore, find_records
 
 
+# So many say whether the level has changed; in memory each takes a megabyte or two, with its 80 trials.
+_MOST_RECORDS = 30
+
+
 class EarlierResults:
-    """The results of the other records in a record's folder.
+    """The results of the newest other records in a record's folder.
 
     Args:
         store: The record.
@@ -40,7 +44,7 @@ class EarlierResults:
             return
         self._reader = reader = ResultReader()
         seen = {identify_record(self._store)}
-        # The newest first: it says most about the one that is measured.
+        # The newest first, by the names that records get.
         for store in reversed(find_records(self._store.path.parent)):
             if store.path == self._store.path or store.is_locked:
                 continue
@@ -52,6 +56,8 @@ class EarlierResults:
                 continue
             if made in seen:
                 continue
+            if len(seen) > _MOST_RECORDS:
+                break
             seen.add(made)
             if kept is None:
                 self._waiting.append(store)

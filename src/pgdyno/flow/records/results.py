@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,19 @@ from pgdyno.run.host.cache import find_for, fingerprint, keep_for
 
 # What an analysis follows from beside the record.
 _SOURCES = (".py", ".toml", ".csv")
+# What no history asks of a trial: four fifths of its bytes.
+_UNASKED: dict[str, Any] = {
+    "charts": {},
+    "health": (),
+    "statements": (),
+    "time": None,
+    "waiting": (),
+    "quoted": {},
+    "predictions": (),
+    "disk": None,
+    "network": None,
+    "episode_causes": (),
+}
 
 
 class ResultReader:
@@ -67,7 +81,9 @@ def list_results(store: RecordStore, record: StudyRecord, analysis: StudyAnalysi
     if record.began is None:
         return
     for side in list_sides(record, analysis, script_hashes=hash_scripts(store, record)):
-        yield Result(path=str(store.path), began=record.began, side=side)
+        trials = tuple(msgspec.structs.replace(trial, **_UNASKED) for trial in side.workload.trials)
+        workload = msgspec.structs.replace(side.workload, trials=trials)
+        yield Result(path=str(store.path), began=record.began, side=msgspec.structs.replace(side, workload=workload))
 
 
 def _analyse(store: RecordStore) -> Iterator[Result]:
