@@ -15,7 +15,6 @@ from pgdyno.flow.records.compare import identify_record
 from pgdyno.flow.records.results import ResultReader
 from pgdyno.record.store import RecordStore, find_records
 
-
 # So many say whether the level has changed; in memory each takes a megabyte or two, with its 80 trials.
 _MOST_RECORDS = 30
 
