@@ -27,7 +27,7 @@ from pgdyno.flow.records.history import HistoryResult, read_history
 from pgdyno.record.store import RecordStore
 from pgdyno.report.charts.history import history_chart
 from pgdyno.report.document import list_charts
-from pgdyno.report.history import build_history, describe_change, describe_differences
+from pgdyno.report.history import build_history, describe_change, describe_differences, describe_move
 from tests.records import copy_record
 from tests.report.vega import check_vega_lite
 
@@ -122,9 +122,17 @@ def test_records_belong_together_if_they_ask_one_machine_the_same(tmp_path: Path
         {"a": None, "b": newer, "c": None, "bigger": bigger, "busier": busier}.items(), 1
     ):
         copy_record(tmp_path / name, at=f"2026-10-0{day}T10:00:00+00:00", study=change)
-    found = [[Path(one.path).name for one in history.results] for history in read(tmp_path)]
-    assert found[0] == ["a", "b", "c"]
-    assert sorted(found[1:]) == [["bigger"], ["busier"]]
+    histories = read(tmp_path)
+    found = {tuple(Path(one.path).name for one in history.results): history for history in histories}
+    assert found.keys() == {("a", "b", "c"), ("bigger",), ("busier",)}
+    assert len(histories[0].results) == 3
+    assert [found[name].move for name in (("a", "b", "c"), ("busier",))] == [None, None]
+    # Hardware cannot change within a history; the one that begins with it says what it was before.
+    move = found["bigger",].move
+    assert move is not None
+    said = describe_move(move)
+    assert said.startswith("Another machine was asked the same before, last at 2026-10-03 10:00 UTC (c): ")
+    assert "CPUs from 2 CPUs (AMD EPYC) to 8 CPUs (AMD EPYC); memory from 23.5 GB to 94.2 GB." in said
 
 
 def test_a_change_says_how_much_since_when_and_what_else_changed(side: Side) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgdyno.analyse.history.change_points import LEAST_RESULTS
-from pgdyno.analyse.history.histories import ALPHA, Change, History, Result
+from pgdyno.analyse.history.histories import ALPHA, Change, History, Move, Result
+from pgdyno.analyse.records.difference import RecordDifference
 from pgdyno.report.charts.history import history_chart
 from pgdyno.report.document import Block, ChartBlock, Document, Prose, Section, Tone
 from pgdyno.report.format import format_effect, format_p
@@ -58,8 +59,20 @@ def describe_change(history: History, change: Change) -> str:
 
 def describe_differences(change: Change) -> str:
     """List how the record after a change differs from the one before it."""
-    found = "; ".join(f"{one.subject} from {one.first} to {one.other}" for one in change.differences)
+    found = _list(change.differences)
     return f"What else changed: {found}." if found else "Nothing else changed that pgdyno sees."
+
+
+def describe_move(move: Move) -> str:
+    """Say which other machine was asked the same before, and how its last record differs."""
+    return (
+        f"Another machine was asked the same before, last at {say_when(move.last)} UTC ({name_record(move.last)}):"
+        f" {_list(move.differences)}."
+    )
+
+
+def _list(differences: Sequence[RecordDifference]) -> str:
+    return "; ".join(f"{one.subject} from {one.first} to {one.other}" for one in differences)
 
 
 def name_history(history: History) -> str:
@@ -82,6 +95,8 @@ def _list_blocks(history: History, number: int) -> Iterator[Block]:
         yield Prose(words=describe_differences(change), level=Level.HEADLINE)
     if not history.changes:
         yield Prose(words=describe_quiet(history), level=Level.HEADLINE)
+    if history.move is not None:
+        yield Prose(words=describe_move(history.move), level=Level.HEADLINE)
     yield ChartBlock(id=f"h{number}", chart=history_chart(history))
     yield _make_table(history)
 

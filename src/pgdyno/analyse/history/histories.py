@@ -50,11 +50,22 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """How the record after it differs from the one before it."""
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """From which machine a question came to that of a history."""
+
+    last: Result
+    """The last result there."""
+    differences: tuple[RecordDifference, ...]
+    """How the history's first record differs from it."""
+
+
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one question to one machine, by time."""
 
     results: tuple[Result, ...]
     changes: tuple[Change, ...] = ()
+    move: Move | None = None
+    """None if no other machine was asked the same before."""
 
     @property
     def latest(self) -> Result:
@@ -81,14 +92,39 @@ def collect_histories(results: Sequence[Result]) -> tuple[History, ...]:
         else:
             of.append(result)
     ordered = sorted(histories, key=lambda one: -len(one))
-    return tuple(History(results=tuple(one), changes=tuple(_find_changes(one))) for one in ordered)
+    return tuple(
+        History(results=tuple(one), changes=tuple(_find_changes(one)), move=_find_move(one[0], ordered))
+        for one in ordered
+    )
 
 
 def _goes_on(last: Side, side: Side) -> bool:
-    names = [None if one.variant is None else one.variant.name for one in (last, side)]
-    if last.load_name != side.load_name or names[0] != names[1] or not _has_same_machine(last, side):
-        return False
-    return ask_alike(last, side)
+    return _has_same_machine(last, side) and _asks_same(last, side)
+
+
+def _asks_same(one: Side, other: Side) -> bool:
+    names = [None if side.variant is None else side.variant.name for side in (one, other)]
+    return one.load_name == other.load_name and names[0] == names[1] and ask_alike(one, other)
+
+
+def _find_move(first: Result, histories: Sequence[Sequence[Result]]) -> Move | None:
+    """Find the last result of the same question before a history's first one: of another machine, or it would go on."""
+    before = [
+        last
+        for one in histories
+        if (last := next((result for result in reversed(one) if result.began < first.began), None)) is not None
+        and not _has_same_machine(last.side, first.side)
+        and _asks_same(last.side, first.side)
+    ]
+    if not before:
+        return None
+    last = max(before, key=lambda one: one.began)
+    return Move(last=last, differences=tuple(_list_unlike(last, first)))
+
+
+def _list_unlike(first: Result, other: Result) -> Iterator[RecordDifference]:
+    """List how two results' records differ; what weakens both alike explains nothing."""
+    yield from (one for one in list_differences(first.side, other.side) if one.first != one.other)
 
 
 def _has_same_machine(one: Side, other: Side) -> bool:
@@ -110,10 +146,5 @@ def _find_changes(results: Sequence[Result]) -> Iterator[Change]:
                 place=place,
                 p_value=point.p_value,
                 ratio=map_estimate(point.step, math.exp, unit="ratio"),
-                # What weakens both alike explains no change.
-                differences=tuple(
-                    one
-                    for one in list_differences(results[place - 1].side, results[place].side)
-                    if one.first != one.other
-                ),
+                differences=tuple(_list_unlike(results[place - 1], results[place])),
             )

@@ -11,7 +11,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.history.histories import METRICS, History
 from pgdyno.analyse.records.difference import RecordDifference
 from pgdyno.report.documents.described import says
-from pgdyno.report.history import describe_change
+from pgdyno.report.history import describe_change, describe_move
 
 HISTORY_VERSION = 1
 
@@ -37,6 +37,14 @@ class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
     differences: Annotated[tuple[RecordDifference, ...], says("Between the records before and after it.")]
 
 
+class MoveDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """From which machine the question came."""
+
+    path: Annotated[str, says("The last record there.")]
+    sentence: str
+    differences: Annotated[tuple[RecordDifference, ...], says("Between that record and the history's first.")]
+
+
 class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one question to one machine, by time."""
 
@@ -45,6 +53,7 @@ class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     is_long_enough: Annotated[bool, says("Whether there are enough results to show a change.")]
     results: tuple[ResultDocument, ...]
     changes: tuple[ChangeDocument, ...]
+    move: Annotated[MoveDocument | None, says("None if no other machine was asked the same before.")]
 
 
 class HistoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,5 +97,12 @@ def _make_history(history: History) -> HistoryDocument:
                 differences=one.differences,
             )
             for one in history.changes
+        ),
+        move=None
+        if history.move is None
+        else MoveDocument(
+            path=history.move.last.path,
+            sentence=describe_move(history.move),
+            differences=history.move.differences,
         ),
     )

@@ -12,6 +12,7 @@ from pgdyno.report.format import format_estimate
 from pgdyno.report.history import (
     describe_change,
     describe_differences,
+    describe_move,
     describe_quiet,
     name_history,
     name_record,
@@ -89,3 +90,5 @@ def _list_words(history: History) -> Iterator[str]:
         yield f"{describe_change(history, change)} {describe_differences(change)}"
     if not history.changes:
         yield describe_quiet(history)
+    if history.move is not None:
+        yield describe_move(history.move)
