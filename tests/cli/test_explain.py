@@ -26,6 +26,8 @@ def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench)
 
     for wrong, said in (
         (("--workload", "thinking"), "add --confirm"),
+        (("--live",), "add --confirm"),
+        (("--confirm", "--listen", "0.0.0.0"), "add --live"),
         (("--confirm", "--workload", "cold"), "no workload cold"),
         (("--confirm", "--duration", "soon"), "for example --duration 5s"),
     ):
@@ -34,10 +36,11 @@ def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench)
         assert said in refused.stderr
     assert not (bench.folder / "first" / "confirmations.json").exists()
 
-    short = ("--minutes", "5", "--duration", "1s", "--yes", "--home", str(bench.home))
+    short = ("--minutes", "5", "--duration", "1s", "--yes", "--live", "--home", str(bench.home))
     done = bench.run("explain", "first", "--confirm", *short)
     assert done.returncode == 0, done.stderr
     assert "clients=8 against clients=4" in done.stderr
+    assert "http://127.0.0.1:" in done.stderr
     (asked,) = json.loads((bench.folder / "first" / "confirmations.json").read_text())["confirmations"]
     assert (bench.folder / "first" / asked["record"] / "report.html").exists()
 

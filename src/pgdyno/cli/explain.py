@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pgdyno.cli.given_options import PasswordCommandOption, take_password_command
+from pgdyno.cli.live import ListenOption, LiveOption, LiveOptions, MetricsPortOption
 from pgdyno.cli.option_values import given
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
@@ -73,14 +74,19 @@ def explain(
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
+    live: LiveOption = False,
+    listen: ListenOption = None,
+    metrics_port: MetricsPortOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Explain what limits a record's loads, how certain that is, what else it could be, and what to do next."""
-    with session(json=json, quiet=quiet or not confirm, yes=yes) as (ui, show):
+    shown = LiveOptions(live, listen, metrics_port)
+    with session(json=json, quiet=quiet or not confirm, yes=yes, live=shown if confirm else None) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.confirm.experiment import ConfirmOptions
         from pgdyno.flow.confirm.here import confirm as run_confirmation
         from pgdyno.flow.explain import explain as explain_record
+        from pgdyno.flow.far_order import refuse_options
         from pgdyno.flow.records.find import find_record_to_read
         from pgdyno.record.far import read_far
 
@@ -92,12 +98,14 @@ def explain(
             wishes = ConfirmOptions(minutes=minutes, duration=duration)
             place = Workspace.make(out=out, home=home, run_as=run_as)
             if (far := read_far(store.path)) is not None:
+                refuse_options([f"--{name.replace('_', '-')}" for name, value in shown._asdict().items() if value])
                 show(confirm_there(store, far, workload=workload, wishes=wishes, place=place, ui=ui))
                 return
             show(run_confirmation(store, workload=workload, wishes=wishes, place=place, ui=ui))
             return
-        own = {"password_command": password_command, "home": home, "run_as": run_as}
-        said = list(given(workload=workload, minutes=minutes, duration=duration, out=out, **own))
+        own = given(workload=workload, minutes=minutes, duration=duration, out=out)
+        own |= given(password_command=password_command, home=home, run_as=run_as)
+        said = [*own, *(name for name, value in shown._asdict().items() if value)]
         if said:
             option = f"--{said[0].replace('_', '-')}"
             raise SpecError(f"{option} applies only to an experiment", hint="add --confirm")
