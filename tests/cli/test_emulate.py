@@ -106,6 +106,7 @@ def test_what_cannot_be_emulated_is_refused_with_a_reason(here: Bench) -> None:
     (here.folder / "wal").mkdir()
     rows = [
         (["run", "study.toml", "--emulate"], 2, "needs a machine"),
+        (["plan", "study.toml", "--emulate"], 2, "needs a machine"),
         (["bench", "--emulate", "no-disk.toml"], 2, "needs a disk"),
         (["bench", "--emulate", "missing.toml"], 2, "cannot read the host file"),
         (["bench", "--emulate", "btrfs.toml"], 2, "no file system btrfs"),

@@ -69,6 +69,11 @@ def studies(
         write_out(text)
 
 
+EmulateOption = Annotated[
+    bool,
+    typer.Option("--emulate", help="Run on an emulation of the machine that the study's [host] declares. Needs root."),
+]
+
 RUN_EXAMPLES = "Examples:\n\n`pgdyno run tpcb-like` · a study that pgdyno ships\n\n`pgdyno run mine.toml --out results/mine --json`"
 
 
@@ -83,12 +88,7 @@ def run(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
-    emulate: Annotated[
-        bool,
-        typer.Option(
-            "--emulate", help="Run on an emulation of the machine that the study's [host] declares. Needs root."
-        ),
-    ] = False,
+    emulate: EmulateOption = False,
     restore: RestoreOption = None,
     restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
@@ -137,6 +137,7 @@ def plan(
     *,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    emulate: EmulateOption = False,
     restore: RestoreOption = None,
     restore_command: RestoreCommandOption = None,
     json: JsonOption = False,
@@ -150,6 +151,7 @@ def plan(
         named = read_study(study)
         go_over_if_studied(named, study, ui)
         asked = put_restoring(put_wal_home(named, wal_home), restore, restore_command)
+        asked = emulate_host(asked, is_asked=emulate)
         view: PlanView = view_plan(asked, place=Workspace.make(out=None, home=home, run_as=None))
         show(view)
 
