@@ -170,6 +170,7 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
     }
     if there := [str(path) for path in tables if path.exists()]:
         raise SpecError(f"{there[0]} is there already", hint="name another folder, or move it away")
+    written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, table in tables.items():
@@ -179,7 +180,11 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
             else:
                 table.write_parquet(content)
             write_durably(path, content.getvalue())
+            written.append(path)
     except OSError as error:
+        # Some tables of a record look like all of them, and the next call would refuse to write over them.
+        for path in written:
+            path.unlink(missing_ok=True)
         raise HostError(f"cannot write to {folder}", detail=why(error), hint="name another folder") from error
     return Export(
         tables=tuple(
