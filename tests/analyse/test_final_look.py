@@ -134,6 +134,16 @@ def test_without_a_place_the_rule_is_that_of_before() -> None:
         assert verdict.low_ratio == pytest.approx(math.expm1(interval.low))
 
 
+def test_a_question_without_an_interval_says_which_pair_gives_the_first() -> None:
+    (alone,) = decide_family({"variant": [0.1]}, metric="tps", better=Better.HIGHER, alpha=0.05, delta_ratio=0.03)
+    assert alone.reason == "1 of at least 4 pairs"
+    # The final look gives an interval where it comes before the first of the e-process.
+    family = {name: [0.1] for name in ("a", "b")}
+    assert decide(0, planned=4, **family)["a"].reason == "1 of 4 planned pairs"
+    assert decide(0, planned=20, **family)["a"].reason == "1 of at least 5 pairs"
+    assert decide(0, planned=4, variant=[0.1] * 20)["variant"].reason is None
+
+
 @given(st.integers(0, 2**31), st.integers(4, 12), st.integers(0, 12))
 def test_the_look_is_as_it_was_after_more_pairs(seed: int, looked: int, more: int) -> None:
     values = np.random.default_rng(seed).normal(0.02, 0.05, looked + more).tolist()

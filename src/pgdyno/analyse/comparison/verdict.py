@@ -60,6 +60,7 @@ from pgdyno.analyse.comparison.e_process import (
 )
 from pgdyno.analyse.comparison.final_look import FinalLook, LookPlace, describe_look, is_after_look, log_t_test
 from pgdyno.facts.metrics import Better
+from pgdyno.plan.experiment import least_pairs
 
 
 class VerdictKind(enum.Enum):
@@ -327,9 +328,17 @@ def _make_verdict(
         log10_e_value=evidence.strongest_log10_e,
         pairs_needed=_count_needed(evidence, delta_ratio) if kind is VerdictKind.INCONCLUSIVE else 0,
         detectable_ratio=min((each for each in (_to_ratio(shown), tested) if each is not None), default=None),
-        reason=interval.reason,
+        reason=_describe_lack(evidence, place) or interval.reason,
         final_look=msgspec.UNSET if look is None else look,
     )
+
+
+def _describe_lack(evidence: Evidence, place: LookPlace | None) -> str | None:
+    """Say after how many pairs the final look gives the first interval; None where the e-process gives it, or has given it."""
+    planned = 0 if place is None else place.planned
+    if evidence.interval.kind is IntervalKind.UNBOUNDED and evidence.n < planned < least_pairs(evidence.alpha):
+        return f"{evidence.n} of {planned} planned pairs"
+    return None
 
 
 def _count_needed(evidence: Evidence, delta_ratio: float) -> int | None:
