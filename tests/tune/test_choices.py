@@ -192,6 +192,11 @@ def test_checkpoints_that_come_often_are_told_whatever_bounds_the_wal() -> None:
             "it is the least that the server takes, and recovery after a crash takes up to 28 s even so;",
         ),
         (
+            0.001,
+            Origin.DECLARED,
+            "it is the least that the server takes, and recovery after a crash takes up to 28 s even so;",
+        ),
+        (
             300,
             Origin.ASSUMED,
             "it is the least with which checkpoints are 30 s apart, below which the server warns of them, and recovery after a crash takes up to 33 min even so;",

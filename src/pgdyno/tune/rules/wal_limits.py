@@ -149,4 +149,4 @@ def _format_duration(seconds: float) -> str:
 
 
 def _round_duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{math.ceil(seconds / 60)} min"
+    return f"{max(seconds, 1):.0f} s" if seconds < 120 else f"{math.ceil(seconds / 60)} min"
