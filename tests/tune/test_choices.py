@@ -733,6 +733,39 @@ def test_read_ahead_is_what_is_under_way_in_one_reads_time() -> None:
     assert value(btrfs, "block/sda/queue/read_ahead_kb") is None, "it has its own"
 
 
+@pytest.mark.parametrize(
+    ("data", "wal", "workload", "advised"),
+    [
+        ("sda", "sdb", WorkloadClass.OLTP_WRITE, {"sdb": "recovery"}),
+        ("sda", "sdb", WorkloadClass.MIXED, {"sda": "table scan", "sdb": "recovery"}),
+        ("sda", "sda", WorkloadClass.OLTP_WRITE, {}),
+        ("sda", "sda", WorkloadClass.MIXED, {"sda": "table scan"}),
+    ],
+)
+def test_wal_on_a_disk_of_its_own_is_read_in_sequence_by_recovery(
+    data: str, wal: str, workload: WorkloadClass, advised: dict[str, str]
+) -> None:
+    disks = [
+        make_disk(
+            read_s=known(1e-3, "s"),
+            devices=(Device(name=name, kind="disk", scheduler=None, schedulers=(), read_ahead_kb=128),),
+        )
+        for name in (data, wal)
+    ]
+    tuning = derive(make_subject(disk=disks[0], wal_disk=disks[1], workload=workload))
+    seen = {one.name.split("/")[1]: one.reason for one in tuning.settings if one.name.endswith("read_ahead_kb")}
+    assert seen.keys() == advised.keys()
+    assert all(word in seen[name] for name, word in advised.items())
+    declared = derive(
+        make_subject(
+            disk=msgspec.structs.replace(disks[0], path=""),
+            wal_disk=msgspec.structs.replace(disks[1], path=""),
+            workload=workload,
+        )
+    )
+    assert "recovery" in found(declared, "read-ahead of pg_wal").reason
+
+
 def test_files_that_are_never_overwritten_need_no_zeros() -> None:
     subject = make_subject(disk=make_disk(filesystem="btrfs"))
     assert (value(subject, "wal_init_zero"), value(subject, "wal_recycle")) == ("off", "off")

@@ -14,6 +14,11 @@ _BLOCK = "Linux, Documentation/block"
 _LEAST_CHUNK_KB = 128
 # Source: Linux, include/linux/pagemap.h, VM_READAHEAD_PAGES.
 READ_AHEAD_STOCK_KB, _READ_AHEAD_MOST_KB = 128, 4096
+_SCANS_TABLES = "with more read-ahead a table scan keeps all disks of the device busy."
+# Source: PostgreSQL 18 src/backend/access/transam/xlogrecovery.c, XLogPageRead(): a page after the other, by one process.
+_REPLAYS_WAL = (
+    "recovery after a crash reads the WAL in sequence, in one process: with more read-ahead it waits less for the disk."
+)
 # A network disk does a few thousand requests a second: a scheduler that prefers reads costs nothing there.
 SCHEDULERS = {DiskKind.HDD: "mq-deadline", DiskKind.LOCAL_SSD: "none"}
 """Scheduler of each kind of disk; other kinds keep theirs."""
@@ -75,10 +80,13 @@ def _put_schedulers(draft: Draft) -> None:
 
 
 def _put_read_ahead(draft: Draft) -> None:
-    if not draft.subject.workload.has_long_queries:
-        return
+    subject = draft.subject
+    with_data = {device.name for device in subject.disk.devices} if subject.disk.path else set()
     for role, disk in _roles(draft):
         top, latency, wanted = next(iter(disk.devices), None), find_read_latency(disk), compute_read_ahead_kb(disk)
+        is_of_data = role == "data" or (top is not None and top.name in with_data)
+        if is_of_data and not subject.workload.has_long_queries:
+            continue
         if not disk.path:
             now, name, value, target = READ_AHEAD_STOCK_KB, f"read-ahead of {role}", f"{wanted} kB", Target.STORAGE
         # Btrfs reads ahead by a setting of its own, of 4 MB. Source: Linux fs/btrfs/disk-io.c, open_ctree().
@@ -97,7 +105,7 @@ def _put_read_ahead(draft: Draft) -> None:
                 value,
                 target=target,
                 layer=Layer.STORAGE,
-                reason="with more read-ahead a table scan keeps all disks of the device busy.",
+                reason=_SCANS_TABLES if is_of_data else _REPLAYS_WAL,
                 formula="2 × read bandwidth × random read latency, at least two stripes and 128 kB, at most 4 MB; never less than it is",
                 inputs=(disk.read_bytes_per_s, latency),
                 source=f"{_BLOCK}/queue-sysfs.rst, read_ahead_kb",
