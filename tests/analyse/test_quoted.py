@@ -10,7 +10,8 @@ import pytest
 
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.trial.quoted import mean_by_step, measure_quoted
+from pgdyno.analyse.steps import mean_by_step
+from pgdyno.analyse.trial.quoted import measure_quoted
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.record.pgbench.output import StatementResult
 from pgdyno.record.store import open_record

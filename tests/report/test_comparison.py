@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.sweep.statuses import LoadStatus
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.facts.metrics import all_metrics
@@ -20,6 +21,7 @@ from pgdyno.report.format import format_effect, format_more_time, format_roughly
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import answer_study
+from pgdyno.report.sections.comparison.course import courses_table
 from pgdyno.report.sections.comparison.curve import describe_curve, describe_missing_knee
 from pgdyno.report.sections.comparison.method import describe_method, describe_noise
 from pgdyno.report.sections.comparison.section import build_comparisons, build_verdicts
@@ -474,3 +476,37 @@ def test_a_load_in_parts_has_the_verdicts_of_its_parts_and_none_of_its_sum() -> 
         "part tpcb-like of split",
         "part select-only of split",
     ]
+
+
+def test_long_paired_trials_show_when_a_variant_is_faster() -> None:
+    """Trials of the reference of a level, and of a variant that is a tenth slower from the tenth second on."""
+    report = build_paired()
+    (answers,) = answer_study(report)
+    trials = []
+    for number, variant, one in [
+        (number, variant, one)
+        for number in (1, 2, 3)
+        for variant, copies in ((answers.reference.name, 2), ("shared_buffers=1GB", 1))
+        for one in range(copies)
+    ]:
+        base = 1000.0 + 10 * number + one
+        tps = [base * (0.9 if variant != answers.reference.name and second >= 10 else 1.0) for second in range(20)]
+        line = Series(
+            metric="tps", label="TPS", unit="tps", t_s=tuple(second + 0.5 for second in range(20)), values=tuple(tps)
+        )
+        template = report.analysis.workloads[0].trials[0]
+        planned = msgspec.structs.replace(template.record.planned, round=number, variants=(variant,))
+        record = msgspec.structs.replace(template.record, planned=planned)
+        trials.append(msgspec.structs.replace(template, record=record, charts={ChartKind.TPS: (line,)}))
+    table = courses_table(answers, trials)
+    assert table is not None
+    assert [cell.text for cell, *_ in table.rows] == ["0 to 5 s", "5 to 10 s", "10 to 15 s", "15 to 20 s"]
+    assert [row[-1].text for row in table.rows] == ["-0.05 %", "-0.05 %", "-10.04 %", "-10.04 %"]
+    assert courses_table(answers, trials[:3]) is None
+
+
+@pytest.mark.parametrize("build", [build_client_sweep, build_split, build_switchback])
+def test_turns_slices_and_parts_have_no_course(build: Callable[[], ReportInput]) -> None:
+    report = build()
+    for answers in answer_study(report):
+        assert courses_table(answers, report.analysis.list_trials(answers.workload)) is None

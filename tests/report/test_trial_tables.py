@@ -7,9 +7,10 @@ import pytest
 
 from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.series import Event
+from pgdyno.record.types import TableState
 from pgdyno.report.document import Prose
 from pgdyno.report.sections.head import build_cards
-from pgdyno.report.sections.quoted import course_table, quoted_table
+from pgdyno.report.sections.quoted import course_table, growth_table, quoted_table
 from pgdyno.report.sections.trials import (
     counts_table,
     events_table,
@@ -172,3 +173,27 @@ def test_an_event_that_began_before_the_load_has_its_own_begin_and_length() -> N
     assert table is not None
     assert [at.text for at, *_ in table.rows] == ["8 s before the load", "0 s", "3 s"]
     assert table.rows[0][1].text == "10 s"
+
+
+def test_tables_that_grew_are_shown_with_those_that_did_not() -> None:
+    (workload,) = build_report(names=("tpcb-like",), rounds=1).analysis.workloads
+    before = (
+        TableState(name="pgbench_accounts", bytes=2**30, live_rows=10**7, dead_rows=0),
+        TableState(name="pgbench_history", bytes=0, live_rows=0, dead_rows=0),
+    )
+    after = (
+        TableState(name="dropped_meanwhile_and_made_again", bytes=8192, live_rows=1, dead_rows=0),
+        TableState(name="pgbench_history", bytes=30 * 2**20, live_rows=600_000, dead_rows=0),
+        TableState(name="pgbench_accounts", bytes=2**30 + 2**20, live_rows=10**7, dead_rows=123_456),
+    )
+    trial = workload.trials[0]
+    grown = msgspec.structs.replace(trial.record, tables_before=before, tables_after=after)
+    table = growth_table(msgspec.structs.replace(trial, record=grown))
+    assert table is not None
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["pgbench_accounts", "1 GB", "1.00 GB", "1 MB", "123,456"],
+        ["pgbench_history", "0 B", "30 MB", "30 MB", "0"],
+    ]
+    read = msgspec.structs.replace(trial.record, tables_before=before, tables_after=before)
+    assert growth_table(msgspec.structs.replace(trial, record=read)) is None
+    assert growth_table(trial) is None

@@ -31,10 +31,11 @@ from pgdyno.record.types import TrialRecord, TrialStatus
 
 # Quantile of each percentile, and the transactions in the median slice of a block below which it rests on too few of them.
 _PERCENTILES = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
-# Count for a slice or trial without a completed transaction, because 0 has no logarithm: half of the smallest possible
-# count. Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data",
-# doi:10.1093/biomet/35.3-4.246.
-_NO_TRANSACTION = 0.5
+NO_TRANSACTION = 0.5
+"""Count for a slice or trial without a completed transaction, because 0 has no logarithm: half of the smallest possible count.
+
+Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data", doi:10.1093/biomet/35.3-4.246.
+"""
 # A value of 0, such as the reads of a fully cached dataset, has no logarithm and so no ratio. A count that is 0 more
 # often than this is not compared at all.
 _MAX_ZEROS_RATIO = 0.05
@@ -144,7 +145,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None
 def tps_of_trial(trial: TrialAnalysis) -> float | None:
     """Return TPS of the steady part, or of the whole load if no transaction ended in the steady part; None if the count is unknown."""
     if _is_stalled(trial):
-        return _NO_TRANSACTION / trial.record.planned.duration_s
+        return NO_TRANSACTION / trial.record.planned.duration_s
     return trial.tps or trial.pgbench_tps
 
 
@@ -197,7 +198,7 @@ def _values_of_slice(
 ) -> dict[str, float]:
     values: dict[str, float | None] = {}
     if one.counted_s > 0:
-        values["tps"] = max(load.ok_count, _NO_TRANSACTION) / sampling_rate / one.counted_s
+        values["tps"] = max(load.ok_count, NO_TRANSACTION) / sampling_rate / one.counted_s
     if load.ok_count:
         quantiles = np.quantile(load.latency_us, list(percentiles.values())) / 1e3
         values |= dict(zip(percentiles, quantiles.tolist(), strict=True))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.types import WaitingSessions
 from pgdyno.record.pgbench.output import PgbenchSummary
@@ -128,25 +126,3 @@ def _observe_machine(data: TrialData, device: str | None) -> dict[str, float | N
             reads, writes = (data.mean_within_load(lines[metric]) for metric in (read, write))
             found[name] = reads / writes if reads is not None and writes else None
     return found
-
-
-def mean_by_step(line: Series, step_s: float) -> list[float | None]:
-    """Compute a series' mean in each whole step of time; None in a step that lacks a second.
-
-    A load begins within a second, so that its first step may have one whole second less.
-
-    Args:
-        line: A value for each whole second.
-        step_s: Length of a step, in whole seconds.
-    """
-    steps: dict[int, list[float | None]] = {}
-    for t_s, value in zip(line.t_s, line.values, strict=True):
-        steps.setdefault(int(t_s // step_s), []).append(value)
-    count = int((line.t_s[-1] + 0.5) // step_s) if line.t_s else 0
-    means: list[float | None] = []
-    for step in range(count):
-        values = steps.get(step, [])
-        seen = [value for value in values if value is not None]
-        is_whole = len(values) >= (step_s if step else step_s - 1) and len(seen) == len(values)
-        means.append(float(np.mean(seen)) if seen and is_whole else None)
-    return means

@@ -1,16 +1,16 @@
-"""Build the tables of figures that DBAs quote: extremes and deviations of a trial, its course in steps, wait events."""
+"""Build the tables of figures that DBAs quote: extremes and deviations of a trial, its course in steps, wait events, sizes of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from pgdyno.analyse.series import ChartKind
-from pgdyno.analyse.trial.quoted import mean_by_step
+from pgdyno.analyse.steps import choose_step_s, mean_by_step
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.report.format import format_number, format_percent
+from pgdyno.report.format import format_bytes, format_count, format_number, format_percent
 from pgdyno.report.sections.head import name_trial
 from pgdyno.report.sections.trials import choose_columns, title_trial
-from pgdyno.report.table import Table, columns, number, text
+from pgdyno.report.table import Table, code, columns, number, text
 
 _ROWS: dict[str, tuple[str, Callable[[float], str]]] = {
     "statements_per_s": ("Statements a second", format_number),
@@ -26,8 +26,6 @@ _ROWS: dict[str, tuple[str, Callable[[float], str]]] = {
     "reads_per_write": ("Reads of the data disk for each write", format_number),
     "read_bytes_per_written": ("Bytes read for each byte written", format_number),
 }
-# A step of five seconds is what the published cases print; a long trial has longer ones.
-_STEP_S, _MOST_STEPS = 5, 60
 _MOST_EVENTS = 15
 
 
@@ -57,8 +55,7 @@ def course_table(workload: WorkloadAnalysis) -> Table | None:
     trials, remark = choose_columns(workload, known, what="every second of each")
     if not trials:
         return None
-    longest_s = max(line.t_s[-1] for line in lines.values())
-    step_s = _STEP_S * max(1, -(-longest_s // (_STEP_S * _MOST_STEPS)))
+    step_s = choose_step_s(list(lines.values()))
     courses = [mean_by_step(lines[trial.record.planned.number], step_s) for trial in trials]
     count = max(map(len, courses))
     if count < 2:
@@ -86,3 +83,24 @@ def waiting_table(trial: TrialAnalysis) -> Table | None:
     )
     titles = columns("Wait event", "Sessions, on average", "Share", numbers_from=1)
     return Table(caption=f"Client sessions by wait event in {name_trial(trial)}", columns=titles, rows=rows)
+
+
+def growth_table(trial: TrialAnalysis) -> Table | None:
+    """Build the table of the load's tables, largest first: size before and after, growth, dead rows; None if none grew."""
+    before = {one.name: one.bytes for one in trial.record.tables_before}
+    after = sorted((one for one in trial.record.tables_after if one.name in before), key=lambda one: -one.bytes)
+    if not any(one.bytes > before[one.name] for one in after):
+        return None
+    rows = tuple(
+        (
+            code(one.name),
+            text(format_bytes(before[one.name])),
+            text(format_bytes(one.bytes)),
+            text(format_bytes(one.bytes - before[one.name])),
+            text(format_count(one.dead_rows)),
+        )
+        for one in after
+    )
+    titles = columns("Table", "Before", "After", "Growth", "Dead rows after", numbers_from=1)
+    remark = "With indexes. Dead rows are the server's estimate."
+    return Table(caption=f"Tables in {name_trial(trial)}", columns=titles, rows=rows, remark=remark)

@@ -21,7 +21,7 @@ from pgdyno.report.sections.durability import find_workload_losses
 from pgdyno.report.sections.evidence import time_table
 from pgdyno.report.sections.links import name_figure, name_time, name_trial_part, name_workload
 from pgdyno.report.sections.predictions import predictions_table
-from pgdyno.report.sections.quoted import course_table, quoted_table, waiting_table
+from pgdyno.report.sections.quoted import course_table, growth_table, quoted_table, waiting_table
 from pgdyno.report.table import Table
 
 # The size of all charts of a page, at about six bytes a value: 2.4 MB beside 0.9 MB of Vega, below 5 MB in all.
@@ -116,6 +116,7 @@ def _list_tables(part_id: str, workload: WorkloadAnalysis) -> Iterator[Table]:
         _fold(quoted_table(workload)),
         _fold(course_table(workload)),
         _fold(None if workload.limit_trial is None else waiting_table(workload.limit_trial)),
+        _fold(None if workload.limit_trial is None else growth_table(workload.limit_trial)),
     )
     yield from (table for table in made if table is not None)
 

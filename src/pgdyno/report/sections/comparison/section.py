@@ -19,6 +19,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.sections.comparison.client_sweep import describe_scaling_method, scaling_report
+from pgdyno.report.sections.comparison.course import courses_table
 from pgdyno.report.sections.comparison.method import (
     describe_error_rate,
     describe_method,
@@ -202,6 +203,8 @@ def _make_claim(answer: Answer) -> Claim:
 def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInput) -> Section:
     experiment = report.record.plan.experiment
     blocks: list[Block] = [] if experiment is None else list(_list_tables(answers, experiment))
+    course = courses_table(answers, report.analysis.list_trials(answers.workload))
+    blocks += [course] if course is not None else []
     blocks += build_plans(answers)
     questions = [
         (f"{of_id}-q{number}", part, one)
