@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.series import ChartKind, Series
-from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.steps import mean_by_step
+from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.trial.quoted import measure_quoted
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.record.pgbench.output import StatementResult
@@ -105,3 +105,7 @@ def test_means_of_steps() -> None:
     assert mean_by_step(late, 5) == [1.5, 6.0]
     assert mean_by_step(msgspec.structs.replace(late, values=(None, *range(1, 13))), 5) == [None, 6.0]
     assert mean_by_step(msgspec.structs.replace(line, t_s=(), values=()), 5) == []
+    # One of 10 s that began within a second has nine whole ones, and its last step has four of them; one of 9 s has no second step.
+    short = msgspec.structs.replace(line, values=tuple(range(9)), t_s=tuple(n + 0.7 for n in range(9)))
+    assert mean_by_step(short, 5) == [2.0, 6.5]
+    assert mean_by_step(msgspec.structs.replace(short, values=tuple(range(8)), t_s=short.t_s[:8]), 5) == [2.0]

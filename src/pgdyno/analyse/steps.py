@@ -21,7 +21,7 @@ def choose_step_s(lines: Sequence[Series]) -> float:
 def mean_by_step(line: Series, step_s: float) -> list[float | None]:
     """Compute a series' mean in each whole step of time; None in a step that lacks a second.
 
-    A load begins within a second, so that its first step may have one whole second less.
+    A load begins and ends within a second, so that its first and its last step may have one whole second less.
 
     Args:
         line: A value for each whole second.
@@ -30,11 +30,12 @@ def mean_by_step(line: Series, step_s: float) -> list[float | None]:
     steps: dict[int, list[float | None]] = {}
     for t_s, value in zip(line.t_s, line.values, strict=True):
         steps.setdefault(int(t_s // step_s), []).append(value)
-    count = int((line.t_s[-1] + 0.5) // step_s) if line.t_s else 0
+    count = int((line.t_s[-1] + 1.5) // step_s) if line.t_s else 0
     means: list[float | None] = []
     for step in range(count):
         values = steps.get(step, [])
         seen = [value for value in values if value is not None]
-        is_whole = len(values) >= (step_s if step else step_s - 1) and len(seen) == len(values)
+        least = step_s - 1 if step in {0, count - 1} else step_s
+        is_whole = len(values) >= least and len(seen) == len(values)
         means.append(float(np.mean(seen)) if seen and is_whole else None)
     return means
