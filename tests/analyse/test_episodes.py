@@ -54,6 +54,11 @@ def test_the_published_drop_after_ten_seconds_is_found_with_its_size() -> None:
     assert cliff.settled_s == pytest.approx(15, abs=5)
 
 
+def test_the_weaker_drop_of_the_next_published_run_is_not_found() -> None:
+    """docs/how-we-know.md says so."""
+    assert not look(np.array(PUBLISHED["os-and-pg-tuned"]["tps"], dtype=float), step_s=5.0).episodes
+
+
 @pytest.mark.parametrize("length", [30, 60, 120])
 @pytest.mark.parametrize(("correlation", "variation"), [(0.5, 0.05), (0.5, 0.2), (0.8, 0.1), (0.95, 0.05), (0.95, 0.2)])
 def test_noise_is_rarely_taken_for_an_episode(length: int, correlation: float, variation: float) -> None:
