@@ -13,7 +13,7 @@ from pgdyno.report.sections.trials import choose_columns, title_trial
 from pgdyno.report.table import Table, code, columns, number, text
 
 _ROWS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "statements_per_s": ("Statements a second", format_number),
+    "statements_per_s": ("Statements a second, BEGIN and END among them", format_number),
     "tps_with_connecting": ("TPS with connecting", format_number),
     "initial_connection_ms": ("Time to connect, ms", format_number),
     "lowest_second_tps": ("TPS in the slowest second", format_number),
