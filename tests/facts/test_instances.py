@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from pgdyno.errors import ExitCode, SpecError
-from pgdyno.facts.instances import Instance, find_instance, list_instances
+from pgdyno.facts.instances import Instance, find_instance, list_instances, list_larger
 from pgdyno.facts.volumes import Volume, ability_of, find_volume, list_volumes, price_of
 from tests.rows import each_row
 
@@ -62,6 +62,13 @@ def test_a_larger_size_of_a_family_is_not_less() -> None:
             assert (smaller.disk_iops or 0) <= (larger.disk_iops or 0)
             assert (smaller.disk_bytes_per_s or 0) <= (larger.disk_bytes_per_s or 0)
             assert (smaller.usd_per_hour or 0) <= (larger.usd_per_hour or 0)
+
+
+def test_larger_instances_of_a_family_are_listed_by_size() -> None:
+    assert [one.name for one in list_larger("C7g.8xlarge")] == ["c7g.12xlarge", "c7g.16xlarge"]
+    assert not list_larger("c7g.16xlarge")
+    # A machine of one's own has a name, too.
+    assert not list_larger("db1")
 
 
 def test_a_name_that_is_not_known_suggests_the_nearest() -> None:

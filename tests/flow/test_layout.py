@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,40 @@ def test_more_local_disks_than_the_instance_has_are_not_sold() -> None:
         said = tell_unsold(instance, disk)
         assert words in said
         assert bool(words) == bool(said)
+
+
+@each_row(
+    [
+        # All disks of an array without a copy, whatever they are; of LVM, also those beyond the first set of stripes.
+        (None, {"kind": "hdd", "count": 4, "raid": 0}, ("None of the 4 disks may fail",)),
+        (
+            "c7g.2xlarge",
+            {"volume": "gp3", "size": "50GB", "count": 8, "lvm_stripes": 4},
+            ("None of the 8 disks may fail",),
+        ),
+        ("c7g.2xlarge", {"volume": "gp3", "size": "50GB", "count": 8, "raid": 10}, ()),
+        ("c7g.2xlarge", {"volume": "gp3", "size": "50GB"}, ()),
+        ("i4i.large", {"kind": "local-ssd"}, ("of i4i.large are lost if it is stopped or its machine fails,",)),
+        (
+            "ecs.i2.16xlarge",
+            {"volume": "local-nvme", "size": "1920GB", "count": 8, "raid": 0},
+            ("None of the 8 disks may fail", "of ecs.i2.16xlarge are lost if its machine fails,"),
+        ),
+        # A mirror within the machine does not survive it.
+        ("ecs.i2.16xlarge", {"kind": "local-ssd", "count": 2, "raid": 1}, ("are lost if its machine fails,",)),
+        # The disks of one's own machine outlive it.
+        (None, {"kind": "local-ssd"}, ()),
+        ("c7g.2xlarge", {"kind": "local-ssd"}, ()),
+    ]
+)
+def test_single_failures_that_lose_all_data_are_told(
+    instance: str | None, declared: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    (view,) = show_layouts([], HostSpec(instance=instance, disk=DiskSpec(**declared))).views
+    assert len(view.losses) == len(words)
+    for said, part in zip(view.losses, words, strict=True):
+        assert part in said
+    assert not show_layouts([], HostSpec(instance=instance)).views[0].losses
 
 
 def test_such_a_pair_is_told_of_where_a_layout_and_a_price_are_shown(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -98,6 +99,43 @@ def test_layouts_share_a_limit_only_where_both_exceed_it(
     text = " ".join(printed(print_terminal(build_layouts(views), level=Level.STANDARD), width=80).split())
     assert ("only while the other is idle" in text) is is_shared
     assert f"{instance} sustains" in text
+
+
+@pytest.mark.parametrize(
+    ("instance", "disk", "words"),
+    [
+        (
+            "ecs.g6e.13xlarge",
+            {"volume": "essd-pl3", "size": "20TB"},
+            "ecs.g6e.26xlarge, has 480,000 IOPS and 2,000 MB/s.",
+        ),
+        (
+            "c7a.32xlarge",
+            {"volume": "io2", "size": "9000GB", "volume_iops": 200_000, "count": 2, "raid": 0},
+            "c7a.48xlarge, has 240,000 IOPS",
+        ),
+        # What binds is the bandwidth, and the next size has no more of it.
+        (
+            "c7a.32xlarge",
+            {"volume": "gp3", "size": "500GB", "volume_mb_s": 1_000, "volume_iops": 4_000, "count": 8, "raid": 0},
+            "",
+        ),
+        ("ecs.g6e.26xlarge", {"volume": "essd-pl3", "size": "20TB"}, ""),
+        # The volume binds.
+        ("c7g.2xlarge", {"volume": "gp3", "size": "100GB"}, ""),
+        # Nothing is known of the disks.
+        ("c7g.2xlarge", None, ""),
+    ],
+)
+def test_a_larger_instance_is_named_where_the_instance_binds(
+    instance: str, disk: dict[str, Any] | None, words: str
+) -> None:
+    limits, declared = limits_of(HostSpec(instance=instance)), None if disk is None else DiskSpec(**disk)
+    ceilings = ceilings_of_instance(limits) if declared is None else compute_ceilings(declared, limits)
+    said = " ".join(explain_layouts([LayoutView(title="data", declared=declared, limits=limits, ceilings=ceilings)]))
+    assert f"{instance} sustains" in said
+    assert ("The next size that sustains more, " in said) is bool(words)
+    assert words in said
 
 
 def test_what_a_small_write_takes_of_the_instances_limit_is_said() -> None:

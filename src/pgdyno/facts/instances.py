@@ -86,6 +86,16 @@ def list_instances() -> tuple[Instance, ...]:
     return tuple(_instances().values())
 
 
+def list_larger(name: str) -> tuple[Instance, ...]:
+    """List the instances of an instance's family with more CPUs, the smallest first; none of a name that is not known."""
+    own = _instances().get(name.lower())
+    if own is None:
+        return ()
+    family = f"{own.name.rpartition('.')[0]}."
+    larger = (one for one in list_instances() if one.name.startswith(family) and one.cpu_count > own.cpu_count)
+    return tuple(sorted(larger, key=lambda one: one.cpu_count))
+
+
 @functools.cache
 def _instances() -> dict[str, Instance]:
     text = read_data("instances.csv").decode()

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.efficiency import is_own_storage
 from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
+from pgdyno.analyse.disk.losses import list_losses
 from pgdyno.analyse.disk.sold import tell_unsold
 from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
@@ -97,7 +98,9 @@ def _declare(
 
 
 def _judge(view: LayoutView, host: HostSpec) -> LayoutView:
-    return msgspec.structs.replace(view, unsold=tell_unsold(host.instance, view.declared))
+    disk = view.declared
+    losses = tuple(list_losses(host.instance, disk))
+    return msgspec.structs.replace(view, unsold=tell_unsold(host.instance, disk), losses=losses)
 
 
 def _find(path: Path, machine: Tunables, host: HostSpec, place: int, *, data: StorageStack) -> LayoutView:

@@ -19,7 +19,7 @@ import msgspec
 from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
 from pgdyno.analyse.disk.layout_ceiling import FlushTime, compute_ceilings, find_flush_time, limits_of
 from pgdyno.analyse.disk.raid import count_survived, times_of
-from pgdyno.facts.instances import find_instance, list_instances
+from pgdyno.facts.instances import list_larger
 from pgdyno.facts.prices import Term
 from pgdyno.facts.volumes import Volume, find_volume, list_volumes
 from pgdyno.price.book import PriceBook
@@ -236,12 +236,9 @@ def _find_next_size(host: HostSpec, cost: HostCost, price: Callable[[HostSpec], 
     now = cost.find(Term.ON_DEMAND)
     if host.instance is None or now is None:
         return None
-    own = find_instance(host.instance)
-    family = f"{own.name.rpartition('.')[0]}."
-    larger = [one for one in list_instances() if one.name.startswith(family) and one.cpu_count > own.cpu_count]
-    if not larger:
+    next_one = next(iter(list_larger(host.instance)), None)
+    if next_one is None:
         return None
-    next_one = min(larger, key=lambda one: one.cpu_count)
     found = price(msgspec.structs.replace(host, instance=next_one.name)).find(Term.ON_DEMAND)
     if found is None:
         return None

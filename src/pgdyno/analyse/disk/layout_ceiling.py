@@ -7,13 +7,14 @@ with the reason.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from statistics import median
 
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, Price, StorageCeilings
 from pgdyno.analyse.disk.raid import array_words, count_copies, has_parity, times_of
-from pgdyno.facts.instances import find_instance, list_instances
+from pgdyno.facts.instances import find_instance, list_instances, list_larger
 from pgdyno.facts.prices import REGION
 from pgdyno.facts.volumes import find_volume, price_of
 from pgdyno.record.machine.tunables import StorageStack
@@ -80,6 +81,16 @@ def usual_limits(cpu_count: float, provider: str | None) -> InstanceLimits:
         iops=median(one.disk_iops or 0 for one in near),
         bytes_per_s=median(one.disk_bytes_per_s or 0.0 for one in near),
     )
+
+
+def find_larger(limits: InstanceLimits, units: Iterable[str]) -> InstanceLimits | None:
+    """Find the smallest instance of the family that sustains more of any of these units; None if none is known."""
+    now = {unit: _limits_in(unit, limits)[0] or math.inf for unit in units}
+    for one in list_larger(limits.name):
+        more = limits_of(HostSpec(instance=one.name))
+        if more is not None and any((_limits_in(unit, more)[0] or 0.0) > lets for unit, lets in now.items()):
+            return more
+    return None
 
 
 def compute_ceilings(

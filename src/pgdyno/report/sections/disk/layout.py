@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
+from pgdyno.analyse.disk.layout_ceiling import find_larger
 from pgdyno.analyse.disk.raid import array_words, count_copies, has_parity, keeps_parity, list_arrays, times_of
 from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.facts.mount_options import judge_mount_options
@@ -55,6 +56,8 @@ class LayoutView(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: StorageCeilings
     unsold: str = ""
     """Why no such disk is sold with the instance, in a sentence; empty where it may be."""
+    losses: tuple[str, ...] = ()
+    """A sentence on each single failure that loses all data."""
 
 
 def describe_declared(disk: DiskSpec) -> str:
@@ -89,6 +92,7 @@ def explain_layout(view: LayoutView) -> Iterator[str]:
     ceilings = view.ceilings
     for judged in judge_mount_options((view.declared and view.declared.mount_options) or "", None):
         yield f"{', '.join(judged.seen)}: the file system {judged.claim} {judged.why}"
+    yield from view.losses
     if view.declared is not None and view.declared.volume is not None:
         yield from _say_pages(view.declared)
     if any(one.is_machine_unknown for one in _transfers(ceilings).values()):
@@ -182,7 +186,18 @@ def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
     more = f", and {burst} for a while" if burst and burst != lasting else ""
     copies = "".join(f" {words}" for words in dict.fromkeys(map(_say_copies, held)) if words)
     name = with_capital(limits.name) if limits.name.startswith("the ") else limits.name
-    return f"{name} sustains {lasting} to all of its network volumes together{more}.{copies}"
+    return f"{name} sustains {lasting} to all of its network volumes together{more}.{copies}{_say_larger(limits, held)}"
+
+
+def _say_larger(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
+    """Say which instance would let more through, where this one binds."""
+    found = (one for view in held for one in _transfers(view.ceilings).values())
+    # Without a figure of the disks, the instance is the only limit that is known.
+    bound = {one.unit for one in found if one.binds is Limit.INSTANCE and one.array_value is not None}
+    larger = find_larger(limits, bound)
+    if larger is None:
+        return ""
+    return f" The next size that sustains more, {larger.name}, has {_join(larger.iops, larger.bytes_per_s)}."
 
 
 def _say_copies(view: LayoutView) -> str:
