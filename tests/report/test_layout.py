@@ -13,6 +13,7 @@ from rich.console import Console
 
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
+from pgdyno.analyse.disk.losses import list_losses
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.report.documents.disk import layout_document
@@ -168,6 +169,27 @@ def test_found_and_declared(tmp_path: Path, golden: Callable[[Path, str], None])
     golden(GOLDEN / "layout-found.txt", text)
     assert max(map(len, text.splitlines())) <= 80
     assert "raid10 of 8, chunk 64 kB" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("an LVM stripe, told by the sizes that its device recommends", ["None of the 3 disks may fail"]),
+        ("a logical volume on an encrypted one on md", ["None of the 2 disks may fail"]),
+        ("RAID 10 of md over eight volumes, one in a partition", []),
+        ("RAID 1 has no chunk", []),
+        ("a file system on a partition", []),
+        ("a RAID of LVM, which recommends the sizes of a stripe", []),
+    ],
+)
+def test_a_found_array_that_loses_all_data_with_a_disk_is_told(tmp_path: Path, name: str, said: list[str]) -> None:
+    look = found(tmp_path, name)
+    losses = [*list_losses(None, None, look)]
+    assert [one.partition(":")[0] for one in losses] == said
+    # What is declared goes before what was found.
+    assert not [*list_losses(None, DiskSpec(volume="gp3", size="50GB", count=8, raid=10), look)]
+    view = LayoutView(title="/data", look=look, ceilings=ceilings_of_instance(None), losses=tuple(losses))
+    assert [one for one in explain_layout(view) if "may fail" in one] == losses
 
 
 def test_what_is_declared_otherwise_than_it_is_found_is_said(tmp_path: Path) -> None:

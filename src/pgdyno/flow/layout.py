@@ -99,7 +99,7 @@ def _declare(
 
 def _judge(view: LayoutView, host: HostSpec) -> LayoutView:
     disk = view.declared
-    losses = tuple(list_losses(host.instance, disk))
+    losses = tuple(list_losses(host.instance, disk, view.look))
     return msgspec.structs.replace(view, unsold=tell_unsold(host.instance, disk), losses=losses)
 
 
