@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import pgdyno.tune
 from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.durability import find_given_up
+from pgdyno.facts.famous_lines import famous_names
 from pgdyno.facts.gucs import ChangeCost, change_cost, find_guc, read_value, same_value
 from pgdyno.tune.checkpoints import wal_distance_bytes
 from pgdyno.tune.derive import derive, leave_out, with_huge_pages
@@ -249,6 +250,22 @@ def test_who_fixes_a_size_is_told_what_it_would_be(name: str) -> None:
     derived = postgresql(derive(subject))[name]
     (told,) = [one.reason for one in derive(subject, fixed={name: "65MB"}).settings if one.name == name]
     assert told.startswith(f"you set it; derived, it would be {derived}: ")
+
+
+def test_who_fixes_what_is_left_alone_is_told_why() -> None:
+    subject = make_subject("vm")
+    wanted = {"bgwriter_lru_multiplier": "4", "wal_buffers": "256MB", "seq_page_cost": "2"}
+    told = {one.name: one for one in derive(subject, fixed=wanted).settings if one.name in wanted}
+    line, one = (names["bgwriter_lru_multiplier"] for names in (famous_names(), told))
+    assert (one.reason, one.source) == (
+        f"you set it; otherwise it is left alone: {line.why}",
+        f"the user; {line.source}",
+    )
+    assert told["wal_buffers"].reason.startswith("you set it; otherwise it is derived where it matters: ")
+    assert told["seq_page_cost"].reason == "you set it; nothing is derived for it."
+    # A rule's own words are about this machine.
+    measured = derive(make_subject("middle", wal_bytes_per_s=150e6), fixed={"wal_buffers": "1MB"}).settings
+    assert next(one.reason for one in measured if one.name == "wal_buffers").startswith("you set it; derived, it ")
 
 
 # Rounding shared_buffers leaves much of the memory here, and little of twice as much.

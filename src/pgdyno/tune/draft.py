@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.facts.famous_lines import famous_names
 from pgdyno.facts.gucs import (
     ChangeCost,
     Guc,
@@ -203,16 +204,19 @@ class Draft:
         """Add the fixed settings that no rule derives."""
         for name, value in self.fixed.items():
             if name not in self.decided:
-                guc = self._existing(name)
+                guc, line = self._existing(name), famous_names().get(name)
+                otherwise = "nothing is derived for it."
+                if line is not None:
+                    otherwise = f"otherwise it is {line.verdict.value}: {line.why}"
                 self.put(
                     name,
                     value,
                     layer=next(
                         (layer for begin, layer in _LAYERS.items() if guc.category.startswith(begin)), Layer.OTHER
                     ),
-                    reason="you set it; nothing is derived for it.",
+                    reason=f"you set it; {otherwise}",
                     formula="as declared",
-                    source="the user",
+                    source="the user" if line is None else f"the user; {line.source}",
                 )
 
 

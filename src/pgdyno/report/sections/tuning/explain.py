@@ -27,7 +27,7 @@ def find_derived(view: TuningView, names: Sequence[str]) -> tuple[Derived | Famo
     unknown = next((name for name in names if name.lower() not in known), None)
     if unknown is not None:
         spelt = {name.lower(): name for name, _ in named}
-        near = [spelt[name] for name in difflib.get_close_matches(unknown.lower(), known, n=3)]
+        near = [spelt[name] for name in difflib.get_close_matches(unknown.lower(), known, n=3, cutoff=0.7)]
         raise SpecError(
             f"nothing is derived for {unknown}",
             detail="settings that keep their built-in value are not listed",
