@@ -145,5 +145,7 @@ def test_a_background_worker_that_leaves_is_no_crash_and_a_backend_with_exit_cod
 
 def test_the_settings_it_needs_are_those_of_the_captures() -> None:
     assert LOG_SETTINGS["log_line_prefix"] == "%n|%p|%b|%e|"
+    guide = (Path(__file__).parents[2] / "docs/guide/records.md").read_text(encoding="utf-8")
+    assert f"pgbadger -f stderr -p '{LOG_SETTINGS['log_line_prefix']}'" in guide
     assert LOG_SETTINGS["log_checkpoints"] == "on"
     assert LOG_SETTINGS["log_autovacuum_min_duration"] == "0"
