@@ -65,6 +65,25 @@ def test_every_series_is_a_known_metric_and_none_is_absent(samples: ServerSample
         assert (one.values >= 0).all()
 
 
+def test_hits_agree_with_a_slow_and_obvious_reading_of_the_lines(version: str, samples: ServerSamples) -> None:
+    header, lines = lines_of(version)
+    hit, read = (header["counters"].index(f"blks_{what}_pages") for what in ("hit", "read"))
+    expected = []
+    for old, new in itertools.pairwise(lines):
+        hits, reads = new["c"][hit] - old["c"][hit], new["c"][read] - old["c"][read]
+        expected.append(hits / (hits + reads) if hits + reads else None)
+    line = series.cache_hits(samples)
+    assert line.absent is None
+    assert [None if np.isnan(value) else value for value in line.values.tolist()] == pytest.approx(expected)
+    # No access is no share, and neither is the interval of a reset.
+    still = {f"counter/blks_{what}_pages": [7, 7, 3, 5] for what in ("hit", "read")}
+    frame = samples.frame.head(4).with_columns(**{name: pl.Series(values) for name, values in still.items()})
+    values = series.cache_hits(msgspec.structs.replace(samples, frame=frame)).values
+    assert np.isnan(values[:2]).all()
+    assert values[2] == 0.5
+    assert series.cache_hits(msgspec.structs.replace(samples, frame=frame.head(1))).absent
+
+
 def test_rates_agree_with_a_slow_and_obvious_reading_of_the_lines(version: str, samples: ServerSamples) -> None:
     header, lines = lines_of(version)
     commit, lsn = (header["counters"].index(name) for name in ("xact_commit_count", "wal_insert_lsn_bytes"))

@@ -373,6 +373,9 @@ def _build_charts(
     busiest = one("cpu_busiest_core_ratio", "busiest core", "ratio", 0.93, 0.03)
     capped = tuple(None if value is None else min(1.0, value) for value in busiest.values)
     charts[ChartKind.CPU] += (Series(metric=busiest.metric, label=busiest.label, unit="ratio", t_s=t_s, values=capped),)
+    filling = tuple(1.0 - 0.4 / (1 + second) for second in range(count))
+    hits = Series(metric="cache_hit_ratio", label="shared_buffers", unit="ratio", t_s=t_s, values=filling)
+    charts[ChartKind.CACHE_HITS] = (hits,)
     if is_hard:
         del charts[ChartKind.PRESSURE]
     return charts

@@ -32,6 +32,7 @@ class ChartKind(enum.Enum):
     FULL_PAGE_IMAGES = "full_page_images"
     BUFFER_WRITES = "buffer_writes"
     """Pages that left shared_buffers, or were added to files, by who wrote them."""
+    CACHE_HITS = "cache_hits"
     PRESSURE = "pressure"
     STANDBY_LAG = "standby_lag"
     """WAL that standbys had not yet written, flushed and replayed; only where there are any."""

@@ -160,6 +160,7 @@ def _server_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
             bgwriter_written_bytes_per_s="background writer",
             backend_written_bytes_per_s="backends and others",
         ),
+        ChartKind.CACHE_HITS: [server_series.cache_hits(data.server)],
         ChartKind.STANDBY_LAG: server_series.standby_lags(data.server),
     }
     return {kind: _on_trial_time(data, lines) for kind, lines in charts.items()}

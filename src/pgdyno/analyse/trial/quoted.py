@@ -35,6 +35,7 @@ def measure_quoted(
         statements_per_s (SQL statements, BEGIN and END among them), tps_with_connecting (with the time that pgbench
         took to connect), initial_connection_ms, latency_stddev_ms, lowest_second_tps and highest_second_tps (of the
         whole seconds), cpu_user_ratio, cpu_system_ratio and cpu_iowait_ratio, memory_used_ratio (not available to
+        programs), page_tables_bytes, huge_pages_count and huge_pages_taken_count (where the kernel's pool has any; by all
         programs), reads_per_write (I/Os of the data disk) and read_bytes_per_written.
     """
     figures = {
@@ -117,6 +118,10 @@ def _observe_machine(data: TrialData, device: str | None) -> dict[str, float | N
     kinds = {line.label: data.mean_within_load(line) for line in os_series.cpu_shares(samples)}
     found = {f"cpu_{kind}_ratio": kinds.get(kind) for kind in ("user", "system", "iowait")}
     found["memory_used_ratio"] = data.mean_within_load(os_series.memory_used(samples))
+    found["page_tables_bytes"] = data.mean_within_load(os_series.page_tables(samples))
+    pool, taken = (data.mean_within_load(line) for line in os_series.huge_pages(samples))
+    if pool:
+        found |= {"huge_pages_count": pool, "huge_pages_taken_count": taken}
     if device is not None and device in os_series.list_disks(samples):
         lines = os_series.disk_series(samples, device)
         for name, read, write in (

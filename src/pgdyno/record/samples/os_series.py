@@ -209,6 +209,22 @@ def memory_used(samples: OsSamples) -> Sampled:
     )
 
 
+def page_tables(samples: OsSamples) -> Sampled:
+    """Return the bytes of the page tables of all processes; huge pages need nearly none."""
+    return _os_gauge(samples, "page_tables_bytes", "page tables", "mem/PageTables", factor=_KB)
+
+
+def huge_pages(samples: OsSamples) -> tuple[Sampled, Sampled]:
+    """Return the number of huge pages in the kernel's pool, and of those that programs have or are promised."""
+    pool = _os_gauge(samples, "huge_pages_count", "in the pool", "mem/HugePages_Total")
+    promised = _os_gauge(samples, "huge_pages_taken_count", "taken", "mem/HugePages_Rsvd")
+    if pool.absent is not None or promised.absent is not None:
+        return pool, promised
+    # What is promised still counts as free. Source: Linux, Documentation/admin-guide/mm/hugetlbpage.rst.
+    taken = pool.values - gauge(samples.frame, "mem/HugePages_Free") + promised.values
+    return pool, msgspec.structs.replace(promised, values=taken)
+
+
 def dirty(samples: OsSamples) -> Sampled:
     """Return the bytes of dirty file data, not yet written to disk."""
     return _os_gauge(samples, "dirty_bytes", "dirty", "mem/Dirty", factor=_KB)

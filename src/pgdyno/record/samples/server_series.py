@@ -84,6 +84,17 @@ def wal_full_page_images(samples: ServerSamples) -> Sampled:
     return counter_rate(samples, "wal_fpi_count", metric="wal_fpi_per_s")
 
 
+def cache_hits(samples: ServerSamples) -> Sampled:
+    """Return the share of page accesses that shared_buffers served; unknown where no backend reported any."""
+    metric, label = "cache_hit_ratio", "shared_buffers"
+    hits, reads = (counter_rate(samples, f"blks_{what}_pages", metric=metric) for what in ("hit", "read"))
+    if hits.absent or reads.absent:
+        return absent_series(metric, label, hits.absent or reads.absent or "")
+    both = hits.values + reads.values
+    ratios = np.divide(hits.values, both, out=np.full(both.shape, np.nan), where=both > 0)
+    return msgspec.structs.replace(hits, label=label, values=ratios)
+
+
 def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
     """Return the bytes of shared_buffers written per second by the checkpointer, the background writer and others.
 

@@ -41,6 +41,7 @@ _TITLES = {
     ChartKind.WAL: "WAL written",
     ChartKind.FULL_PAGE_IMAGES: "Full-page images",
     ChartKind.BUFFER_WRITES: "Buffers written, by process",
+    ChartKind.CACHE_HITS: "Page accesses served by shared_buffers",
     ChartKind.PRESSURE: "Pressure stall (PSI)",
     ChartKind.STANDBY_LAG: "WAL that standbys had not yet taken",
 }

@@ -23,6 +23,9 @@ _ROWS: dict[str, tuple[str, Callable[[float], str]]] = {
     "cpu_system_ratio": ("CPU in the kernel", format_percent),
     "cpu_iowait_ratio": ("CPU idle, waiting for I/O", format_percent),
     "memory_used_ratio": ("Memory in use", format_percent),
+    "page_tables_bytes": ("Page tables of all processes", format_bytes),
+    "huge_pages_count": ("Huge pages in the kernel's pool", format_count),
+    "huge_pages_taken_count": ("Huge pages taken, by all programs", format_count),
     "reads_per_write": ("Reads of the data disk for each write", format_number),
     "read_bytes_per_written": ("Bytes read for each byte written", format_number),
 }
