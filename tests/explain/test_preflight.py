@@ -12,7 +12,7 @@ import pytest
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
-from pgdyno.explain.preflight.shared_memory import find_crowding, find_standby_crowding
+from pgdyno.explain.preflight.shared_memory import find_crowding, find_idle_pool, find_standby_crowding
 from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.flow.check import Check, intent_of
 from pgdyno.plan.plan import Machine, plan_study
@@ -272,6 +272,35 @@ def test_huge_pages_that_nobody_uses(tmp_path: Path, changes: dict[str, object] 
     found = find_obstacles(host, msgspec.structs.replace(facts, memory=memory))
     assert [one.rule for one in found] == ["idle-huge-pages"] * bool(idle)
     assert idle in words_of(found)
+
+
+@pytest.mark.parametrize(
+    ("pool", "settings", "idle"),
+    [
+        # Of a published case: shared_buffers = 4GB takes 2,107 of the 3,000.
+        (3000, {"huge_pages": "on"}, "893 of 3000 huge pages idle: 1.74 GB of 15.3 GB"),
+        (2150, {"huge_pages": "on"}, ""),
+        (3000, {"huge_pages": "off"}, "3000 of 3000"),
+        # What the machine has now is not what the trials have.
+        (0, {"huge_pages": "off"}, ""),
+        (None, {"huge_pages": "off"}, ""),
+    ],
+)
+def test_huge_pages_that_a_study_makes_for_nobody(
+    tmp_path: Path, pool: int | None, settings: dict[str, str], idle: str
+) -> None:
+    host, facts = look(tmp_path, QUIET, server=SERVER)
+    assert facts.memory is not None
+    memory = msgspec.structs.replace(facts.memory, huge_pages_total=2000, huge_pages_free=2000)
+    counted = {"shared_memory_size_in_huge_pages": "2107", **settings}
+    server = msgspec.structs.replace(
+        SERVER, origin=ServerOrigin.PLANNED, huge_pages_bytes=None, settings=counted, planned_pool=pool
+    )
+    found = find_idle_pool(server, memory, host)
+    assert (found is not None) == bool(idle)
+    if found is not None:
+        assert idle in found.evidence
+        assert found.advice == f"vm.nr_hugepages = {2107 if settings['huge_pages'] == 'on' else 0} is enough."
 
 
 def test_too_much_shared_memory_also_without_huge_pages_of_the_default_size(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.server import effective_settings
 from pgdyno.explain.preflight.shared_memory import (
     find_crowding,
+    find_idle_pool,
     find_standby_crowding,
     find_start_obstacle,
 )
@@ -81,6 +82,7 @@ def find_variant_obstacles(
 ) -> Iterator[Finding]:
     """Find the variants, other than the reference, whose server gets no shared memory here, or not enough for all at once.
 
+    One for which more huge pages are made than its server takes is found as well.
     A server with its standbys that has not enough for all is found as well, that of the reference too.
 
     Args:
@@ -112,8 +114,8 @@ def find_variant_obstacles(
             if finding is not None:
                 yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
                 continue
-            finding = find_standby_crowding(seen[key], facts.memory, host, standbys=standbys)
-            if finding is not None:
+            crowding = find_standby_crowding(seen[key], facts.memory, host, standbys=standbys)
+            for finding in filter(None, (crowding, find_idle_pool(seen[key], facts.memory, host))):
                 yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
         together.append(seen[key])
     crowding = find_crowding(together, facts.memory, host) if experiment.is_side_by_side else None

@@ -187,11 +187,23 @@ def _huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
         yield finding
 
 
+def find_idle_pool(server: ServerSnapshot, memory: MemoryFacts, host: HostFacts) -> Finding | None:
+    """Find whether pgdyno is to make more huge pages than the server takes; None where it makes none."""
+    return None if server.planned_pool is None else _find_idle_huge_pages(server, memory, host)
+
+
 def _idle_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
     server, memory = rule_input.facts.server, rule_input.facts.memory
-    if memory is None or not memory.huge_page_bytes:
-        return
-    idle = memory.huge_pages_free
+    finding = None if memory is None else _find_idle_huge_pages(server, memory, rule_input.host)
+    if finding is not None:
+        yield finding
+
+
+def _find_idle_huge_pages(server: ServerSnapshot | None, memory: MemoryFacts, host: HostFacts) -> Finding | None:
+    if not memory.huge_page_bytes:
+        return None
+    total = memory.huge_pages_total if server is None else _total_pages(server, memory)
+    idle = max(0, total - (memory.huge_pages_total - memory.huge_pages_free))
     if (
         server is not None
         and not _is_up(server)
@@ -201,16 +213,18 @@ def _idle_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
         needed = _needed_pages(server, memory)
         idle -= needed if needed <= idle else 0
     idle_bytes = idle * memory.huge_page_bytes
-    if idle_bytes <= _IDLE_RATIO * rule_input.host.memory_bytes:
-        return
-    yield Finding(
+    if idle_bytes <= _IDLE_RATIO * host.memory_bytes:
+        return None
+    is_made = server is not None and server.planned_pool is not None
+    return Finding(
         rule="idle-huge-pages",
         severity=Severity.WARNING,
         claim="Huge pages are reserved that nothing uses.",
-        evidence=f"{idle} of {memory.huge_pages_total} huge pages idle: {format_bytes(idle_bytes)} of"
-        f" {format_bytes(rule_input.host.memory_bytes)} of memory",
+        evidence=f"{idle} of {total} huge pages idle: {format_bytes(idle_bytes)} of {format_bytes(host.memory_bytes)} of memory",
         why="They are neither page cache nor memory of any other program.",
-        advice=f"`sysctl vm.nr_hugepages={memory.huge_pages_total - idle}`, unless a server that is not up now needs them.",
+        advice=f"vm.nr_hugepages = {total - idle} is enough."
+        if is_made
+        else f"`sysctl vm.nr_hugepages={total - idle}`, unless a server that is not up now needs them.",
     )
 
 
