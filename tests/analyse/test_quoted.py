@@ -107,6 +107,8 @@ def test_sessions_by_wait_event_add_up_to_the_clients_at_most() -> None:
     assert list(waiting.values()) == sorted(waiting.values(), reverse=True)
     assert {"CPU", "IO: WalSync"} <= set(waiting)
     assert 0 < sum(waiting.values()) <= 4.0
+    assert all(one.sessions <= one.most_sessions <= 4.0 for one in trial.waiting)
+    assert any(one.sessions < one.most_sessions for one in trial.waiting)
 
 
 def test_means_of_steps() -> None:

@@ -106,7 +106,7 @@ def test_the_evidence_of_a_limit_and_what_is_shown_beside_it_are_of_one_trial() 
     report = build_report(names=("tpcb-like",))
     (workload,) = report.analysis.workloads
     time = TransactionTime(transaction_ms=1.0, shares=(), observed_count=100)
-    waiting = (WaitingSessions(event="CPU", sessions=1.0),)
+    waiting = (WaitingSessions(event="CPU", sessions=1.0, most_sessions=2.0),)
     trials = tuple(msgspec.structs.replace(trial, time=time, waiting=waiting) for trial in workload.trials)
     for trial in trials:
         found = Bottleneck(

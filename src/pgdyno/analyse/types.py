@@ -52,11 +52,14 @@ class Percentile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingSessions(msgspec.Struct, frozen=True, kw_only=True):
-    """The client sessions in one wait event, on average over the measured load."""
+    """The client sessions in one wait event over the measured load."""
 
     event: str
     """PostgreSQL's name with its class, such as `LWLock: WALWrite`; `CPU` for sessions that waited for nothing."""
     sessions: float
+    """On average."""
+    most_sessions: float
+    """In the second that has the most of them."""
 
 
 class StatementTime(msgspec.Struct, frozen=True, kw_only=True):

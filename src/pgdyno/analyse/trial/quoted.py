@@ -47,14 +47,13 @@ def measure_quoted(
 
 
 def list_waiting_sessions(data: TrialData) -> tuple[WaitingSessions, ...]:
-    """List the wait events of client sessions with their mean number, most first; empty if they were not sampled."""
+    """List the wait events of client sessions with their mean and highest number, most first; empty if they were not sampled."""
     if data.server is None:
         return ()
-    means = {line.label: data.mean_within_load(line) for line in wait_events(data.server)}
     found = [
-        WaitingSessions(event=event, sessions=mean)
-        for event, mean in means.items()
-        if mean is not None and mean >= _MIN_SESSIONS
+        WaitingSessions(event=line.label, sessions=mean, most_sessions=float(data.within_load(line).max()))
+        for line in wait_events(data.server)
+        if (mean := data.mean_within_load(line)) is not None and mean >= _MIN_SESSIONS
     ]
     return tuple(sorted(found, key=lambda one: -one.sessions))
 

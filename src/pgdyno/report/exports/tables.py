@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from pgdyno.analyse.failover import list_metrics
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.study_types import StudyAnalysis
@@ -34,11 +36,7 @@ def list_tables(analysis: StudyAnalysis) -> dict[str, pl.DataFrame]:
         "seconds": _make([row for one in trials for row in _list_seconds(*one)]),
         "series": _make([row for one in trials for row in _list_series(*one)]),
         "waits": _make(
-            [
-                _row(workload, trial, {"event": one.event, "sessions": one.sessions})
-                for workload, trial in trials
-                for one in trial.waiting
-            ]
+            [_row(workload, trial, msgspec.structs.asdict(one)) for workload, trial in trials for one in trial.waiting]
         ),
         "statements": _make(
             [

@@ -81,10 +81,15 @@ def waiting_table(trial: TrialAnalysis) -> Table | None:
     if not shown:
         return None
     rows = tuple(
-        (text(one.event), text(format_number(one.sessions)), text(format_percent(one.sessions / total)))
+        (
+            text(one.event),
+            text(format_number(one.sessions)),
+            text(format_percent(one.sessions / total)),
+            text(format_number(one.most_sessions)),
+        )
         for one in shown
     )
-    titles = columns("Wait event", "Sessions, on average", "Share", numbers_from=1)
+    titles = columns("Wait event", "Sessions, on average", "Share", "Most in a second", numbers_from=1)
     return Table(caption=f"Client sessions by wait event in {name_trial(trial)}", columns=titles, rows=rows)
 
 
