@@ -84,7 +84,7 @@ _CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
     Resource.CPU: (ChartKind.CPU, ChartKind.RUN_QUEUE, ChartKind.CPU_QUOTA),
     Resource.WAL_FLUSH: (ChartKind.WAITS, ChartKind.DISK_LATENCY),
     Resource.WAL_LOCK: (ChartKind.WAITS, ChartKind.WAL),
-    Resource.DATA_READ: (ChartKind.WAITS, ChartKind.DISK_IOPS, ChartKind.DISK_LATENCY),
+    Resource.DATA_READ: (ChartKind.WAITS, ChartKind.DISK_IOPS, ChartKind.DISK_LATENCY, ChartKind.CACHE_HITS),
     Resource.DATA_WRITE: (ChartKind.BUFFER_WRITES, ChartKind.DISK_THROUGHPUT, ChartKind.DIRTY_MEMORY),
     Resource.TEMP_FILE: (ChartKind.WAITS, ChartKind.DISK_THROUGHPUT),
     Resource.STANDBY: (ChartKind.WAITS,),
