@@ -129,7 +129,7 @@ REFUSED = [
     (("--form", "conf", "--json"), "--form conf does not go with --json", "leave one of them out"),
     (("--apply", "--form", "json"), "--form json does not go with --apply", "leave one of them out"),
     (("--apply", "--explain", "work_mem"), "--explain work_mem does not go with --apply", "leave one of them out"),
-    (("--explain", "shared_bufers"), "nothing is derived for shared_bufers", "did you mean shared_buffers?"),
+    (("--explain", "shared_bufers"), "nothing is known of shared_bufers", "did you mean shared_buffers?"),
 ]
 
 

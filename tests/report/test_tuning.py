@@ -85,12 +85,36 @@ def test_one_in_full(golden: Callable[[Path, str], None]) -> None:
         printed(print_terminal(build_explained(view, some), level=Level.STANDARD), width=80),
     )
     assert find_derived(view, []) == view.tuning.settings
-    with pytest.raises(SpecError, match="nothing is derived for shared_bufers") as error:
+    with pytest.raises(SpecError, match="nothing is known of shared_bufers") as error:
         find_derived(view, ["shared_bufers"])
     assert error.value.hint == "did you mean shared_buffers?"
-    with pytest.raises(SpecError, match=r"nothing is derived for kernel\.sen") as error:
+    with pytest.raises(SpecError, match=r"nothing is known of kernel\.sen") as error:
         find_derived(view, ["kernel.sen"])
     assert "kernel.sem" in str(error.value.hint)
+    with pytest.raises(SpecError, match="nothing is known of parallel_leader_participate") as error:
+        find_derived(view, ["parallel_leader_participate"])
+    assert "did you mean parallel_leader_participation" in str(error.value.hint)
+
+
+def test_a_setting_for_which_nothing_is_derived() -> None:
+    view = build_view()
+    some = find_derived(view, ["Autovacuum_Naptime", "temp_buffers", "restore_command", "block_size"])
+    text = printed(print_terminal(build_explained(view, some), level=Level.STANDARD), width=200)
+    assert "autovacuum_naptime  (nothing is derived)" in text
+    assert "what: Time to sleep between autovacuum runs." in text
+    for value in ("1min", "8MB", "empty", "8192"):
+        assert f"built in: {value}" in text
+    assert "a change takes: never" not in text, "of block_size nothing is said"
+    assert text.count("no rule decides it here, so that it stays as it is") == len(some)
+
+
+def test_a_setting_of_another_version() -> None:
+    view = build_view()
+    older = msgspec.structs.replace(view.tuning, subject=msgspec.structs.replace(view.tuning.subject, major=15))
+    with pytest.raises(SpecError, match="nothing is known of io_method") as error:
+        find_derived(msgspec.structs.replace(view, tuning=older), ["io_method"])
+    assert error.value.detail == "PostgreSQL 15 has no such setting, and it is no famous line"
+    assert error.value.hint == "PostgreSQL 18 has it: choose the server with --server"
 
 
 def test_a_famous_line_that_is_not_part_of_the_set() -> None:
