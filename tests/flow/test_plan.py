@@ -53,8 +53,12 @@ def test_a_declared_disk_that_is_larger_than_this_one_has_its_own_room(tmp_path:
     declared = (
         '[host]\ninstance = "ecs.g6e.26xlarge"\n[host.disk]\nvolume = "essd-pl3"\nsize = "32TB"\ncount = 8\nraid = 0\n'
     )
-    view = plan(tmp_path, declared)
-    assert [one.value for one in view.plan.choices if one.name == "room for data"] == ["256 TB"]
+    rooms = [one for one in plan(tmp_path, declared).plan.choices if one.name == "room for data"]
+    assert [one.value for one in rooms] == ["256 TB"]
+    assert "variants" not in rooms[0].reason
+    homes = "".join(f'[[variant]]\nname = "{name}"\nhome = "{tmp_path}/{name}"\n' for name in ("a", "b"))
+    rooms = [one for one in plan(tmp_path, homes + declared).plan.choices if one.name == "room for data"]
+    assert rooms[0].reason.endswith("smaller, and those of variants are not looked at")
 
 
 EMULATED = """[data]

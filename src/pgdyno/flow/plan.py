@@ -129,14 +129,17 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     refusal = find_kernel_refusal(study, programs.major)
     obstacles = () if refusal is None else (": ".join(filter(None, (refusal.fact, refusal.hint))),)
     machine = read_machine(study, place.home, version_major=programs.major)
-    declared_bytes = None
+    declared_bytes, elsewhere = None, ""
     if study.is_emulated:
         machine = as_emulated(machine, study, place)
     else:
         loaded = _find_loaded(study, server.kind, programs, place)
         declared_bytes = _find_declared_room(study, place.home)
-        room = machine.disk_free_bytes if declared_bytes is None else declared_bytes
-        machine = msgspec.structs.replace(machine, loaded_scales=loaded, disk_free_bytes=room)
+        if declared_bytes is not None:
+            # Where the home is on another machine than the declared one, so are the homes of variants.
+            elsewhere = ", and those of variants are not looked at" if machine.homes_free_bytes else ""
+            machine = msgspec.structs.replace(machine, disk_free_bytes=declared_bytes, homes_free_bytes={})
+        machine = msgspec.structs.replace(machine, loaded_scales=loaded)
         machine = _with_disk_rates(machine, study, place.home)
     if study.host is not None:
         # As `run` does before the first trial.
@@ -144,7 +147,7 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
         machine = msgspec.structs.replace(machine, disk_card_s=card_s)
     plan = plan_study(study, machine)
     if declared_bytes is not None:
-        room_words = "as the study declares; the disk of this home is smaller"
+        room_words = "as the study declares; the disk of this home is smaller" + elsewhere
         choice = Choice(name="room for data", value=format_bytes(declared_bytes), reason=room_words)
         plan = msgspec.structs.replace(plan, choices=(*plan.choices, choice))
     host = study.host
