@@ -63,6 +63,23 @@ def test_two_records_of_one_study_are_a_difference_and_no_verdict(tmp_path: Path
     assert not {"faster", "slower", "equivalent"} & set(said.split())
 
 
+def test_arm_machines_of_unlike_cores_are_not_one(tmp_path: Path) -> None:
+    def cores(name: str | None) -> Change:
+        return lambda record: record["host"].update(cpu_model="aarch64", cpu_core=name)
+
+    names = ("Neoverse-V1", "Neoverse-V2", None)
+    paths = [
+        copy_record(tmp_path / str(name), at=f"2026-12-0{day}T10:00:00+00:00", study=cores(name))
+        for day, name in enumerate(names, start=1)
+    ]
+    unlike = compare_named(paths[:2])
+    assert "different machines" in words(unlike)
+    assert "Arm cores" in differences(unlike, DifferenceGravity.FREE)
+    earlier = compare_named(paths[1:])
+    assert "machines that look alike" in words(earlier), "an earlier record does not name its cores"
+    assert "Arm cores" not in differences(earlier, DifferenceGravity.FREE)
+
+
 def test_one_trial_each_on_different_machines(tmp_path: Path) -> None:
     def bigger(record: dict[str, Any]) -> None:
         record["host"].update(cpu_count=8, cpu_model="Graviton", memory_bytes=4 * record["host"]["memory_bytes"])

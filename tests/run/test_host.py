@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError
-from pgdyno.record.machine.host_facts import CpuTopology
+from pgdyno.record.machine.host_facts import CpuTopology, HostFacts
 from pgdyno.report.sections.machine import host_table
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts, read_mount_words
 from pgdyno.run.host.host import Host
@@ -94,6 +94,21 @@ def test_a_small_cloud_machine(tmp_path: Path) -> None:
     assert (disk.device, disk.block_device, disk.filesystem) == ("/dev/nvme0n1p1", "nvme0n1", "xfs")
     assert disk.mount_options == "rw,relatime,noquota"
     assert (disk.scheduler, disk.is_rotational, disk.read_ahead_kb) == ("mq-deadline", False, 128)
+
+
+def test_the_name_of_arm_cores(tmp_path: Path) -> None:
+    core = "processor\t: {n}\nBogoMIPS\t: 2000.00\nCPU implementer\t: {maker}\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\n\n"
+
+    def read(name: str, *cores: tuple[str, str]) -> HostFacts:
+        text = "".join(core.format(n=n, maker=maker, part=part) for n, (maker, part) in enumerate(cores))
+        return read_host_facts(tmp_path, host=Host(machine(tmp_path / name, tmp_path, {"proc/cpuinfo": text})))
+
+    facts = read("one", ("0x41", "0xd4f"), ("0x41", "0xd4f"))
+    assert (facts.cpu_model, facts.cpu_name) == (os.uname().machine, "Neoverse-V2")
+    assert next(row[1].text for row in host_table(facts).rows if row[0].text == "CPU") == "Neoverse-V2"
+    assert read("two", ("0x41", "0xd03"), ("0x41", "0xd08")).cpu_name == "Cortex-A53 and Cortex-A72"
+    assert read("new", ("0x41", "0xfff")).cpu_name == "Arm core 0xfff of implementer 0x41"
+    assert read("none").cpu_core is None
 
 
 def test_a_disk_where_podman_masks_the_list_of_devices(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def describe_machine(record: StudyRecord) -> str:
         )
     disk = host.data_disk
     on = f", {disk.filesystem} on {disk.shown_device}{describe_wal_disk(record)}" if disk.is_known else ""
-    return f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory{on}"
+    return f"{format_cpus(host.usable_cpu_count)} ({host.cpu_name}), {format_bytes(host.usable_memory_bytes)} of memory{on}"
 
 
 def describe_wal_disk(record: StudyRecord) -> str:

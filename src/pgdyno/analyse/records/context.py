@@ -125,6 +125,7 @@ def _list_facts(record: StudyRecord) -> dict[str, str]:
     return {
         "machine's name": host.host_name or "",
         "CPUs": f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})",
+        "Arm cores": host.cpu_core or "",
         "memory": format_bytes(host.usable_memory_bytes),
         "disk": _describe_disk(disk),
         "disk of pg_wal": _describe_wal_disk(record),

@@ -224,7 +224,7 @@ def hours_apart(first: Side, other: Side) -> float | None:
 def _outline(host: HostFacts) -> tuple[object, ...]:
     disk = host.data_disk
     return (
-        *(host.cpu_model, host.cpu_count, host.usable_cpu_count),
+        *(host.cpu_model, host.cpu_core, host.cpu_count, host.usable_cpu_count),
         *(disk.lasting_size_bytes, disk.block_device, disk.filesystem),
     )
 

@@ -60,7 +60,15 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Settings below /proc/sys that a database may feel, by name; empty in older records."""
     topology: CpuTopology | None = None
     """How its CPUs share cores and sockets; None in older records, and where the kernel does not show it."""
+    cpu_core: str | None = None
+    """Name of its Arm cores, such as `Neoverse-V2`, of which `cpu_model` is the architecture only; None of other CPUs, and in
+    older records."""
     absent: dict[str, str] = {}
+
+    @property
+    def cpu_name(self) -> str:
+        """The CPU by the most exact name that is known."""
+        return self.cpu_core or self.cpu_model
 
     @property
     def usable_cpu_count(self) -> float:

@@ -81,7 +81,7 @@ def describe_study(report: ReportInput) -> str:
     where = "" if host.host_name is None else f" on {host.host_name}"
     return (
         f"{measured}, on {servers.get(server_count, 'the PostgreSQL servers of the variants')}{where},"
-        f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
+        f" {format_cpus(host.usable_cpu_count)} ({host.cpu_name}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
         f" ({disk.shown_device}){describe_wal_disk(report.record)}{describe_load_host(record)}."
     )

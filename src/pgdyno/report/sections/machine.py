@@ -87,7 +87,7 @@ def host_table(host: HostFacts, wal: DiskFacts | None = None) -> Table:
     facts: list[tuple[str, Cell]] = [
         *([] if host.host_name is None else [("Name", text(host.host_name))]),
         ("System", text(f"{host.os_name}, Linux {host.kernel}, {host.architecture}")),
-        ("CPU", text(host.cpu_model)),
+        ("CPU", text(host.cpu_name)),
         ("CPUs", text(limit or str(host.cpu_count))),
         *([] if host.topology is None else [("Topology of CPUs", text(_describe_topology(host.topology)))]),
         ("Memory", text(memory)),

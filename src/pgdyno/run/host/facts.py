@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
+from pgdyno.facts.arm_cores import name_arm_cores
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind
@@ -76,6 +77,7 @@ def read_host_facts(
     meminfo = read("proc/meminfo")
     if meminfo is None:
         raise HostError("/proc is not readable", detail=str(absent), hint="pgdyno runs on Linux, with /proc mounted")
+    cpuinfo = read("proc/cpuinfo")
     memory = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo.splitlines() if ":" in line}
     live = live or LiveFacts.of_this_machine()
     limits = read_limits(host.open_tree())
@@ -85,7 +87,7 @@ def read_host_facts(
         os_name=_field(read("etc/os-release"), "PRETTY_NAME=") or "Linux",
         kernel=live.kernel,
         architecture=live.architecture,
-        cpu_model=_field(read("proc/cpuinfo"), "model name") or live.architecture,
+        cpu_model=_field(cpuinfo, "model name") or live.architecture,
         cpu_count=live.cpu_count,
         cpu_limit=min(cpus, default=None),
         memory_bytes=memory["MemTotal"],
@@ -100,6 +102,7 @@ def read_host_facts(
         host_name=read("proc/sys/kernel/hostname") or None,
         kernel_settings=_read_kernel_settings(host.root),
         topology=read_topology(host.root),
+        cpu_core=name_arm_cores(cpuinfo or ""),
         absent=absent,
     )
 
