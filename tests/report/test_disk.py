@@ -17,6 +17,7 @@ from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.disk_card import ClockTest, DiskCard, add_declared_disk
+from pgdyno.record.device.pg_tests import parse_flush_tests
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.documents.disk import DiskComparisonDocument, DiskDocument, comparison_document, disk_document
 from pgdyno.report.forms.markdown import print_markdown
@@ -26,6 +27,7 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.card import explain_for_postgresql, show_figure
 from pgdyno.report.sections.disk.section import build_card as build_card_document
 from pgdyno.report.sections.disk.section import build_card_comparison, build_cards
+from pgdyno.report.sections.disk.tables import flush_table
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.disk_cards import MADE_AT, make_card, make_look, make_runs
 
@@ -68,6 +70,19 @@ def test_a_card_on_the_terminal(golden: Callable[[Path, str], None]) -> None:
 
 def test_a_card_as_markdown(golden: Callable[[Path, str], None]) -> None:
     golden(GOLDEN / "disk.md", print_markdown(build_card_document(view_of(build_card()))))
+
+
+def test_all_tests_of_pg_test_fsync_are_shown() -> None:
+    text = (GOLDEN.parents[1] / "data/disk/pg_test_fsync-18.txt").read_text(encoding="utf-8")
+    table = flush_table(view_of(build_card(flush_tests=parse_flush_tests(text))))
+    assert table is not None
+    assert [row[0].text for row in table.rows][1] == "fdatasync (default)"
+    assert table.remark == (
+        "open_sync with different write sizes: 1 * 16kB open_sync write 4,230; 2 * 8kB open_sync writes 1,410;"
+        " 4 * 4kB open_sync writes 392; 8 * 2kB open_sync writes 299; 16 * 1kB open_sync writes 74.6."
+        " fsync on non-write file descriptor: write, fsync, close 795; write, close, fsync 708."
+        " Non-sync'ed 8kB writes: write 586,000."
+    )
 
 
 def test_all_of_a_card_is_in_its_document() -> None:

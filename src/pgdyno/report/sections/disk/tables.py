@@ -75,11 +75,14 @@ def jobs_table(view: CardView) -> Table | None:
 def flush_table(view: CardView) -> Table | None:
     """Build the table of pg_test_fsync's methods; None where it was not run."""
     by_name: dict[str, dict[str, str]] = {}
+    others: dict[str, list[str]] = {}
     for test in view.card.flush_tests:
+        shown = format_number(test.ops_per_s) if test.ops_per_s is not None else ABSENT
         if test.group in _FLUSH_GROUPS:
             name = f"{test.name} (default)" if test.is_default else test.name
-            shown = format_number(test.ops_per_s) if test.ops_per_s is not None else ABSENT
             by_name.setdefault(name, {})[test.group] = shown
+        else:
+            others.setdefault(test.group, []).append(f"{' '.join(test.name.split())} {shown}")
     if not by_name:
         return None
     rows = tuple((text(name), *(text(found.get(group)) for group in _FLUSH_GROUPS)) for name, found in by_name.items())
@@ -87,6 +90,7 @@ def flush_table(view: CardView) -> Table | None:
         caption="pg_test_fsync: flushes per second",
         columns=columns("wal_sync_method", "one 8 kB write", "two", numbers_from=1),
         rows=rows,
+        remark=" ".join(f"{group}: {'; '.join(shown)}." for group, shown in others.items()),
     )
 
 
