@@ -21,7 +21,7 @@ from pgdyno.report.sections.tuning.table import build_diff, build_tuning
 from pgdyno.report.sections.tuning.view import Tried, change_of, list_changes
 from pgdyno.report.setting_words import format_alter_system, format_conf, show_setting
 from pgdyno.spec.conf import read_conf
-from pgdyno.tune.types import Target
+from pgdyno.tune.types import Kernel, Target
 from tests.report.build_tuning import UNSEEN, build_view
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -125,6 +125,14 @@ def test_a_famous_line_that_is_not_part_of_the_set() -> None:
     assert "why: On Linux the server uses POSIX semaphores" in text
     assert "formula:" in text, "of shared_buffers"
     assert "nobarrier, barrier=0  (left alone)" in text
+    assert "now:" not in text, "nothing was seen of this kernel"
+    kernel = Kernel(sysctls={"kernel.shmmax": "18446744073692774399", "vm.swappiness": "60"})
+    seen = msgspec.structs.replace(view.tuning, subject=msgspec.structs.replace(view.tuning.subject, kernel=kernel))
+    (line,) = find_derived(view, ["kernel.shmall"])
+    explained = build_explained(msgspec.structs.replace(view, tuning=seen), [line])
+    assert "now: kernel.shmmax = 18446744073692774399\n" in printed(
+        print_terminal(explained, level=Level.STANDARD), width=200
+    )
 
 
 def test_the_fragment(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:

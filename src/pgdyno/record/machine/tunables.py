@@ -54,7 +54,7 @@ class Tunables(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[CgroupLimit, ...]
     page_bytes: int
     sysctls: dict[str, str]
-    """Values by name, without those that cannot be read."""
+    """Values of the famous lines by name, without those that cannot be read."""
 
 
 class SlotState(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from pgdyno.facts.famous_lines import famous_lines
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind, Unseen
 from pgdyno.record.machine.tunables import StorageStack, Tunables
@@ -22,13 +23,6 @@ from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.state import read_memory
 from pgdyno.run.host.tree import Tree, bracketed, swap_dots
-
-# Names below /proc/sys that concern a database; all of it has a thousand.
-_SYSCTLS = (
-    *("vm/*", "kernel/numa_balancing", "kernel/sched_*", "kernel/shm*", "kernel/sem", "kernel/io_uring_*"),
-    *("fs/file-max", "fs/nr_open", "fs/aio-max-nr", "net/core/somaxconn", "net/core/?mem_*", "net/ipv4/tcp_?mem"),
-    *("net/ipv4/tcp_keepalive_*", "net/ipv4/tcp_max_syn_backlog", "net/ipv4/ip_local_port_range"),
-)
 
 
 def read_tunables(
@@ -56,7 +50,7 @@ def read_tunables(
         wal_disk=wal_disk if is_apart else None,
         limits=limits,
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
-        sysctls=read_sysctls(_list_sysctls(host.open_tree()), host=host),
+        sysctls=read_sysctls((name for line in famous_lines()["sysctl.conf"] for name in line.names), host=host),
     )
 
 
@@ -153,13 +147,6 @@ def _limited(host: HostFacts, limits: tuple[CgroupLimit, ...], pid: int | None) 
         cpu_limit=tightest(LimitKind.CPU),
         memory_limit_bytes=None if memory is None else int(memory),
     )
-
-
-def _list_sysctls(tree: Tree) -> Iterator[str]:
-    for pattern in _SYSCTLS:
-        for file in tree.glob(f"proc/sys/{pattern}"):
-            if tree.path(file).is_file():
-                yield swap_dots(file.removeprefix("proc/sys/"))
 
 
 def read_folder_bytes(folder: Path) -> int:

@@ -57,7 +57,7 @@ def build_explained(view: TuningView, settings: Sequence[Explained]) -> Document
     blocks: list[Block] = []
     for one in settings:
         if isinstance(one, FamousLine):
-            blocks.append(_explain_line(one))
+            blocks.append(_explain_line(view, one))
             continue
         if isinstance(one, Guc):
             blocks.append(_explain_setting(one))
@@ -76,9 +76,11 @@ def build_explained(view: TuningView, settings: Sequence[Explained]) -> Document
     return Document(title=describe_subject(view), blocks=tuple(blocks), is_titled=False)
 
 
-def _explain_line(line: FamousLine) -> Section:
-    """Return the judgement of a line that is not part of the set."""
-    words = (f"why: {line.why}", f"source: {line.source}")
+def _explain_line(view: TuningView, line: FamousLine) -> Section:
+    """Return the judgement of a line that is not part of the set, with what this kernel has."""
+    seen = view.tuning.subject.kernel.sysctls
+    now = ", ".join(f"{name} = {seen[name]}" for name in line.names if name in seen)
+    words = (*([f"now: {now}"] if now else []), f"why: {line.why}", f"source: {line.source}")
     title = f"{', '.join(line.names)}  ({line.verdict.value})"
     return Section(title=title, blocks=tuple(Prose(words=each) for each in words))
 
