@@ -82,7 +82,12 @@ def test_arrays() -> None:
     assert "--level=6 --raid-devices=12 --chunk=128K --bitmap=internal" in parity
     assert "mkfs.xfs -q -d su=128k,sw=10" in parity
     assert "write hole" in parity
-    assert "mkfs.ext4 -q -E stride=128,stripe_width=384" in script_of(DISKS["raid 5"])
+    assert "mkfs.ext4 -q -E stride=128,stripe_width=384,lazy_itable_init=0,lazy_journal_init=0 " in script_of(
+        DISKS["raid 5"]
+    )
+    assert "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 " in script_of(
+        DiskSpec(kind="local-ssd", filesystem="ext4")
+    )
     striped = script_of(DISKS["LVM"])
     assert "lvcreate -q --yes --name data --extents 100%FREE --stripes 2 --stripesize 256k pgdata" in striped
     assert "mkfs.xfs -q -d su=256k,sw=2" in striped

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Rule, RuleInput
-from pgdyno.record.machine.preflight import Activity, BusyProcess, OtherServer, Timer
+from pgdyno.record.machine.preflight import LAZY_INIT, Activity, BusyProcess, OtherServer, Timer
 from pgdyno.units import format_bytes, format_bytes_per_s
 
 # Source: our own machines: an idle one is 1 to 3 % busy with its own upkeep.
@@ -95,7 +95,7 @@ def _list_names(processes: Iterable[BusyProcess]) -> str:
 
 
 def _load_programs(rule_input: RuleInput) -> Iterator[Finding]:
-    programs = rule_input.facts.load_programs
+    programs = [one for one in rule_input.facts.load_programs if one.name != LAZY_INIT]
     servers = [one for one in rule_input.facts.servers if one.is_of_pgdyno]
     if programs or servers:
         is_pgdyno = servers or any(one.name == _PGDYNO for one in programs)
@@ -118,6 +118,20 @@ def _load_programs(rule_input: RuleInput) -> Iterator[Finding]:
             evidence=f"pid {holder} holds its lock" if holder else "A process of another container holds its lock",
             why="Two loads slow each other; the second is refused.",
             advice="Wait for it.",
+        )
+
+
+def _unfinished_file_system(rule_input: RuleInput) -> Iterator[Finding]:
+    threads = [one for one in rule_input.facts.load_programs if one.name == LAZY_INIT]
+    if threads and any(folder.disk.filesystem == "ext4" for folder in rule_input.folders):
+        yield Finding(
+            rule="unfinished-file-system",
+            severity=Severity.WARNING,
+            claim="The kernel still writes the tables of inodes of a new ext4 file system.",
+            evidence=f"Its thread {LAZY_INIT} is there (pid {threads[0].pid})",
+            # Source: Linux, Documentation/admin-guide/ext4.rst, init_itable: it waits ten times as long as it has written.
+            why="It takes up to a tenth of that disk's time, for hours if the disk is large, and stops in some later trial.",
+            advice="Wait until it is gone, or make the file system with `-E lazy_itable_init=0,lazy_journal_init=0`.",
         )
 
 
@@ -246,4 +260,13 @@ def _battery(rule_input: RuleInput) -> Iterator[Finding]:
         )
 
 
-RULES: tuple[Rule, ...] = (_busy, _load_programs, _servers, _busy_disks, _dirty, _timers, _battery)
+RULES: tuple[Rule, ...] = (
+    _busy,
+    _load_programs,
+    _unfinished_file_system,
+    _servers,
+    _busy_disks,
+    _dirty,
+    _timers,
+    _battery,
+)

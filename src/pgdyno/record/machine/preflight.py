@@ -183,6 +183,10 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
     due_s: float
 
 
+LAZY_INIT = "ext4lazyinit"
+"""The kernel's thread that writes the tables of inodes of new ext4 file systems, and is gone when they are written."""
+
+
 class LoadProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A running load generator, such as pgbench or fio."""
 

@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from pgdyno.record.machine.preflight import Activity, BusyProcess, LoadProgram, OtherServer
+from pgdyno.record.machine.preflight import LAZY_INIT, Activity, BusyProcess, LoadProgram, OtherServer
 from pgdyno.run.host.disks import compare_disk_counters, read_disk_counters
 from pgdyno.run.host.tree import Tree
 
@@ -32,7 +32,7 @@ _LOAD_PROGRAMS = frozenset(
         *("pgbench", "fio", "sysbench", "stress", "stress-ng", "pgreplay", "hammerdbcli", "bonnie++", "iozone", "dd"),
         *("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pg_test_fsync", "pg_test_timing", "pgbackrest"),
         *("barman", "rsync", "restic", "borg", "fstrim", "e2scrub", "xfs_scrub", "e4defrag", "updatedb", "mkfs.ext4"),
-        *("apt-get", "dpkg", "unattended-upgr", "dnf", "yum", "redis-benchmark", "wrk", "k6"),
+        *("apt-get", "dpkg", "unattended-upgr", "dnf", "yum", "redis-benchmark", "wrk", "k6", LAZY_INIT),
     )
 )
 # Those of them that also wait all day for work, with the word of their command line that tells. Source: the units

@@ -14,6 +14,8 @@ from pgdyno.tune.new_storage import NewFileSystem
 
 _WIDTH = 100
 _PASS = {"xfs": 0, "ext4": 2}
+# Source: mke2fs(8).
+_WHOLE_EXT4 = "lazy_itable_init=0,lazy_journal_init=0"
 """Order of file systems in the check at boot. Source: fstab(5); fsck.xfs(8), which checks nothing."""
 _CHECKS = """
 fail() {
@@ -145,6 +147,9 @@ def _make(system: NewFileSystem) -> Iterator[str]:
     role, devices = system.role, _devices(system)
     yield from _make_array(system)
     options = f" {system.mkfs_options}" if system.mkfs_options else ""
+    if system.filesystem == "ext4":
+        yield from _comment("The tables of inodes are written now: else the kernel writes them beside the first loads.")
+        options = f"{options},{_WHOLE_EXT4}" if options else f" -E {_WHOLE_EXT4}"
     yield f'mkfs.{system.filesystem} -q{options} "${role}"'
     yield f'uuid=$(blkid -p -s UUID -o value "${role}")'
     for judged in system.judged:
