@@ -13,9 +13,9 @@ from pgdyno.report.sections.disk.layout import describe_declared
 from pgdyno.tune.new_storage import NewFileSystem
 
 _WIDTH = 100
-_PASS = {"xfs": 0, "ext4": 2}
 # Source: mke2fs(8).
 _WHOLE_EXT4 = "lazy_itable_init=0,lazy_journal_init=0"
+_PASS = {"xfs": 0, "ext4": 2}
 """Order of file systems in the check at boot. Source: fstab(5); fsck.xfs(8), which checks nothing."""
 _CHECKS = """
 fail() {
