@@ -83,6 +83,23 @@ def test_a_wait_at_the_top_is_a_symptom_where_the_cpus_are_full() -> None:
     assert any(symptom.startswith("WAL flush, 75 % of the time") for symptom in found.symptoms)
 
 
+def test_threads_of_pgbench_that_only_wait_for_full_cpus_are_no_limit_of_its_own() -> None:
+    """They wait 30 s for each second that they have one, and backends 9: their turns are shorter. The kernel's threads take a tenth."""
+    waits = {RUNNING: 15.0, FLUSH: 6.0, IDLE: 79.0}
+    short = {"backends": (1.45, 13.4), "threads": [(0.03, 0.94)] * 6}
+    load = make_workload("tpcb-like", clients=100)
+    found = judge_one(make_timed(waits, cpu_share=0.87, others_share=0.1, **short), load)
+    assert found.resource is Resource.CPU
+    assert found.rivals == (
+        (Resource.LOAD_GENERATOR, "nothing: pgbench's busiest thread had a CPU or waited for one 97 % of the time"),
+    )
+    # CPUs that others fill say nothing of the load: pgbench may have been kept from them by itself.
+    assert (
+        judge_one(make_timed(waits, cpu_share=0.2, others_share=0.77, **short), load).resource
+        is Resource.LOAD_GENERATOR
+    )
+
+
 def test_the_same_waits_are_the_cause_where_the_cpus_are_not() -> None:
     found = judge_one(make_timed(WAITING, **FLUSHING))
     assert found.resource is Resource.WAL_FLUSH

@@ -124,10 +124,10 @@ class Signs(msgspec.Struct, kw_only=True):
                 f"the load itself used {format_share(own)} of its {cpus}, which is all of it" if own >= least else None
             )
         # If waits for a CPU were counted, the shares contain them already, unless the load itself fills all CPUs.
-        least = THRESHOLDS.full_cpu_ratio
         own = share_of_left(own, self.stolen_ratio)
-        is_own = own >= least if self.has_cpu_wait_counts else others < THRESHOLDS.others_ratio
-        return f"all CPUs {self.cpu_use}, so that no more clients bring more TPS" if busy >= least and is_own else None
+        is_own = own >= THRESHOLDS.full_own_ratio if self.has_cpu_wait_counts else others < THRESHOLDS.others_ratio
+        is_full = busy >= THRESHOLDS.full_cpu_ratio and is_own
+        return f"all CPUs {self.cpu_use}, so that no more clients bring more TPS" if is_full else None
 
     @property
     def ambiguous_cpu(self) -> str | None:
