@@ -334,7 +334,7 @@ def _make_verdict(
 
 
 def _describe_lack(evidence: Evidence, place: LookPlace | None) -> str | None:
-    """Say after how many pairs the final look gives the first interval; None where the e-process gives it, or has given it."""
+    """Say after how many pairs the final look gives the first interval; None where the e-process gives one sooner."""
     planned = 0 if place is None else place.planned
     if evidence.interval.kind is IntervalKind.UNBOUNDED and evidence.n < planned < least_pairs(evidence.alpha):
         return f"{evidence.n} of {planned} planned pairs"

@@ -51,12 +51,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """From which machine a question came to that of a history."""
+    """The last answer of another machine to a history's question, before the first of the history."""
 
     last: Result
-    """The last result there."""
+    """That answer."""
     differences: tuple[RecordDifference, ...]
-    """How the history's first record differs from it."""
+    """How the history's first record differs from its record."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ def _asks_same(one: Side, other: Side) -> bool:
 
 
 def _find_move(first: Result, histories: Sequence[Sequence[Result]]) -> Move | None:
-    """Find the last result of the same question before a history's first one: of another machine, or it would go on."""
+    """Find the last result that another machine gave to the same question before a history's first one."""
     before = [
         last
         for one in histories

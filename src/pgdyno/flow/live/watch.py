@@ -86,7 +86,7 @@ def serve_record(store: RecordStore, served: Served) -> NoReturn:
 
 
 class _Pace:
-    """Spaces readings out so that they take at most a share of all CPUs, or one comes after the longest pause."""
+    """Pauses between readings, so that they take at most a share of all CPUs; no pause is longer than the longest."""
 
     def __init__(self, share: float, *, longest_s: float = _LONGEST_PAUSE_S) -> None:
         self._share, self._due_s, self._longest_s = share * (os.cpu_count() or 1), 0.0, longest_s

@@ -39,7 +39,7 @@ _UNASKED: dict[str, Any] = {
 
 
 class ResultReader:
-    """Reads the results of records, of each once for all calls as long as neither it nor the program changes."""
+    """Reads the results of records; each record is read once, until it or the program changes."""
 
     def __init__(self) -> None:
         # A package may set the times of all its files to one, of each version alike.
