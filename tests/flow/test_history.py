@@ -28,6 +28,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.report.charts.history import history_chart
 from pgdyno.report.document import list_charts
 from pgdyno.report.history import build_history, describe_change, describe_differences, describe_move
+from tests.given import SERVER
 from tests.records import copy_record
 from tests.report.vega import check_vega_lite
 
@@ -133,6 +134,36 @@ def test_records_belong_together_if_they_ask_one_machine_the_same(tmp_path: Path
     said = describe_move(move)
     assert said.startswith("Another machine was asked the same before, last at 2026-10-03 10:00 UTC (c): ")
     assert "CPUs from 2 CPUs (AMD EPYC) to 8 CPUs (AMD EPYC); memory from 23.5 GB to 94.2 GB." in said
+
+
+def on(result: Result, **record: Any) -> Result:
+    """Return a result whose record differs in these fields."""
+    changed = msgspec.structs.replace(result.side.record, **record)
+    return msgspec.structs.replace(result, side=msgspec.structs.replace(result.side, record=changed))
+
+
+def test_no_move_is_told_where_it_may_be_the_same_machine(side: Side) -> None:
+    seen, later = results_of(side, [3000.0, 3010.0])
+    first, second = on(seen, host=None, given=SERVER), on(later, host=None, given=SERVER)
+    for unlike in ((first, on(later, given=SERVER)), (seen, second), (on(seen, host=None), on(later, host=None))):
+        histories = collect_histories(unlike)
+        assert [(len(one.results), one.move) for one in histories] == [(1, None)] * 2
+    assert len(collect_histories([first, second])) == 1
+
+
+def test_a_move_whose_difference_no_rule_lists_is_a_whole_sentence(side: Side) -> None:
+    first, later = results_of(side, [3000.0, 3010.0])
+    host = side.record.host
+    assert host is not None
+    elsewhere = msgspec.structs.replace(SERVER, host="db2.example")
+    limited = msgspec.structs.replace(host, cpu_limit=1.0)
+    wider = msgspec.structs.replace(limited, cpu_count=host.cpu_count * 2)
+    for before, after in (
+        (on(first, host=None, given=SERVER), on(later, host=None, given=elsewhere)),
+        (on(first, host=limited), on(later, host=wider)),
+    ):
+        (move,) = [one.move for one in collect_histories([before, after]) if one.move is not None]
+        assert describe_move(move) == "Another machine was asked the same before, last at 2026-10-01 00:00 UTC (0)."
 
 
 def test_a_change_says_how_much_since_when_and_what_else_changed(side: Side) -> None:

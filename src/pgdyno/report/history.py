@@ -65,10 +65,9 @@ def describe_differences(change: Change) -> str:
 
 def describe_move(move: Move) -> str:
     """Say which other machine was asked the same before, and how its last record differs."""
-    return (
-        f"Another machine was asked the same before, last at {say_when(move.last)} UTC ({name_record(move.last)}):"
-        f" {_list(move.differences)}."
-    )
+    found = _list(move.differences)
+    asked = f"Another machine was asked the same before, last at {say_when(move.last)} UTC ({name_record(move.last)})"
+    return f"{asked}: {found}." if found else f"{asked}."
 
 
 def _list(differences: Sequence[RecordDifference]) -> str:

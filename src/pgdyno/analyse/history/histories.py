@@ -65,7 +65,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[Result, ...]
     changes: tuple[Change, ...] = ()
     move: Move | None = None
-    """None if no other machine was asked the same before."""
+    """None if no machine that is known to be another one was asked the same before."""
 
     @property
     def latest(self) -> Result:
@@ -99,7 +99,7 @@ def collect_histories(results: Sequence[Result]) -> tuple[History, ...]:
 
 
 def _goes_on(last: Side, side: Side) -> bool:
-    return _has_same_machine(last, side) and _asks_same(last, side)
+    return _has_same_machine(last, side) is True and _asks_same(last, side)
 
 
 def _asks_same(one: Side, other: Side) -> bool:
@@ -113,7 +113,7 @@ def _find_move(first: Result, histories: Sequence[Sequence[Result]]) -> Move | N
         last
         for one in histories
         if (last := next((result for result in reversed(one) if result.began < first.began), None)) is not None
-        and not _has_same_machine(last.side, first.side)
+        and _has_same_machine(last.side, first.side) is False
         and _asks_same(last.side, first.side)
     ]
     if not before:
@@ -127,11 +127,14 @@ def _list_unlike(first: Result, other: Result) -> Iterator[RecordDifference]:
     yield from (one for one in list_differences(first.side, other.side) if one.first != one.other)
 
 
-def _has_same_machine(one: Side, other: Side) -> bool:
+def _has_same_machine(one: Side, other: Side) -> bool | None:
+    """Return whether two sides are of one machine, by its facts or, where neither record has any, by address; None if nobody knows."""
     first, second = one.record, other.record
-    if first.host is not None or second.host is not None:
+    if first.host is not None and second.host is not None:
         return look_alike(first.host, second.host)
-    return first.given is not None and second.given is not None and first.given.address == second.given.address
+    if first.host is not None or second.host is not None or first.given is None or second.given is None:
+        return None
+    return first.given.address == second.given.address
 
 
 def _find_changes(results: Sequence[Result]) -> Iterator[Change]:

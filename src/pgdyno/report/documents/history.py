@@ -53,7 +53,9 @@ class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     is_long_enough: Annotated[bool, says("Whether there are enough results to show a change.")]
     results: tuple[ResultDocument, ...]
     changes: tuple[ChangeDocument, ...]
-    move: Annotated[MoveDocument | None, says("None if no other machine was asked the same before.")]
+    move: Annotated[
+        MoveDocument | None, says("None if no machine that is known to be another one was asked the same before.")
+    ]
 
 
 class HistoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
