@@ -7,7 +7,7 @@ a change is put beside. Another machine begins a history of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -78,11 +78,12 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.results) >= LEAST_RESULTS
 
 
-def collect_histories(results: Sequence[Result]) -> tuple[History, ...]:
+def collect_histories(results: Sequence[Result], *, ending_in: Collection[str] | None = None) -> tuple[History, ...]:
     """Sort results into histories, the longest first, and find the changes in each.
 
     Args:
         results: In any order.
+        ending_in: Paths of records; only histories that end with a result of theirs are returned. None: all are.
     """
     histories: list[list[Result]] = []
     for result in sorted(results, key=lambda one: one.began):
@@ -95,6 +96,7 @@ def collect_histories(results: Sequence[Result]) -> tuple[History, ...]:
     return tuple(
         History(results=tuple(one), changes=tuple(_find_changes(one)), move=_find_move(one[0], ordered))
         for one in ordered
+        if ending_in is None or one[-1].path in ending_in
     )
 
 

@@ -78,7 +78,7 @@ class EarlierResults:
         Args:
             present: The record's own results.
         """
-        paths, last = {one.path for one in present}, max((one.began for one in present), default=None)
+        last = max((one.began for one in present), default=None)
         earlier = [one for one in self._results if last is not None and one.began < last]
-        histories = collect_histories([*earlier, *present])
-        return tuple(one for one in histories if one.latest.path in paths and len(one.results) > 1)
+        histories = collect_histories([*earlier, *present], ending_in={one.path for one in present})
+        return tuple(one for one in histories if len(one.results) > 1)
