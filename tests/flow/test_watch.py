@@ -16,6 +16,7 @@ import pytest
 
 from pgdyno.conduct.study import recording
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.flow.live import earlier
 from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.live.watch import _update
 from pgdyno.flow.report import compose_report
@@ -313,7 +314,7 @@ def test_what_earlier_records_answered_is_shown_once_each_has_been_read(asked_be
     live = LiveRecord(asked_before)
     seen = read_all(live)
     assert seen["history"]["histories"] == []
-    assert seen["history"]["remark"] == "3 earlier records are not read yet; `pgdyno history` reads all of them."
+    assert seen["history"]["remark"] == "2 earlier records are not read yet; `pgdyno history` reads all of them."
     for _ in range(4):
         live.read_earlier()
     for one in (live, LiveRecord(asked_before)):
@@ -327,6 +328,39 @@ def test_what_earlier_records_answered_is_shown_once_each_has_been_read(asked_be
             assert history["points"][0]["name"] in {"first", "copy"}
             assert history["points"][-1]["text"] == f"{value} {beside}".rstrip()
             assert history["words"] == ["3 results are too few to show a change: it takes 9."]
+
+
+def test_the_newest_are_those_that_began_last_before_the_record_whatever_their_names(
+    asked_before: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(earlier, "_MOST_RECORDS", 1)
+    copy_record(asked_before.path.parent / "a-name", at="2026-10-02T11:00:00+00:00")
+    live = LiveRecord(asked_before)
+    read_all(live)
+    live.read_earlier()
+    shown = read_all(live)["history"]
+    assert shown["remark"] == ""
+    assert {tuple(point["name"] for point in one["points"]) for one in shown["histories"]} == {("a-name", "present")}
+
+
+def test_earlier_records_are_read_at_once_if_nothing_is_measured_beside_them_and_never_beside_a_trial(
+    asked_before: RecordStore,
+) -> None:
+    live, other = LiveRecord(asked_before), open_record(asked_before.path.parent / "later")
+    read_all(live)
+    assert live.may_read_earlier
+    with other.locked():
+        assert not live.may_read_earlier, "another study of this folder is being measured"
+        running = other.trial_dir(9)
+        running.mkdir()
+        live.read_earlier()
+        assert live._earlier.unread_count == 2
+        running.rmdir()
+        live.read_earlier()
+        assert live._earlier.unread_count == 1
+    assert live.may_read_earlier
+    live.read_earlier()
+    assert not live.may_read_earlier, "all are read"
 
 
 def test_earlier_answers_are_drawn_and_listed(browser: Browser, asked_before: RecordStore) -> None:

@@ -153,8 +153,13 @@ class LiveRecord:
             self._histories = self._encode_histories()
         yield "history", self._histories
 
+    @property
+    def may_read_earlier(self) -> bool:
+        """True if there is an earlier record to read, and no measurement beside it that this would disturb."""
+        return self._earlier.is_free
+
     def read_earlier(self) -> None:
-        """Read another of the earlier records that nobody has read yet, which takes as long as its report."""
+        """Read another of the earlier records that nobody has read yet, which takes as long as its report; none while a trial runs."""
         if self._earlier.read_next():
             self._histories = b""
 
