@@ -275,19 +275,20 @@ def test_huge_pages_that_nobody_uses(tmp_path: Path, changes: dict[str, object] 
 
 
 @pytest.mark.parametrize(
-    ("pool", "settings", "idle"),
+    ("pool", "standbys", "settings", "idle"),
     [
         # Of a published case: shared_buffers = 4GB takes 2,107 of the 3,000.
-        (3000, {"huge_pages": "on"}, "893 of 3000 huge pages idle: 1.74 GB of 15.3 GB"),
-        (2150, {"huge_pages": "on"}, ""),
-        (3000, {"huge_pages": "off"}, "3000 of 3000"),
+        (3000, 0, {"huge_pages": "on"}, "893 of 3000 huge pages idle: 1.74 GB of 15.3 GB"),
+        (2150, 0, {"huge_pages": "on"}, ""),
+        (4300, 1, {"huge_pages": "on"}, ""),
+        (3000, 0, {"huge_pages": "off"}, "3000 of 3000"),
         # What the machine has now is not what the trials have.
-        (0, {"huge_pages": "off"}, ""),
-        (None, {"huge_pages": "off"}, ""),
+        (0, 0, {"huge_pages": "off"}, ""),
+        (None, 0, {"huge_pages": "off"}, ""),
     ],
 )
 def test_huge_pages_that_a_study_makes_for_nobody(
-    tmp_path: Path, pool: int | None, settings: dict[str, str], idle: str
+    tmp_path: Path, pool: int | None, standbys: int, settings: dict[str, str], idle: str
 ) -> None:
     host, facts = look(tmp_path, QUIET, server=SERVER)
     assert facts.memory is not None
@@ -296,7 +297,7 @@ def test_huge_pages_that_a_study_makes_for_nobody(
     server = msgspec.structs.replace(
         SERVER, origin=ServerOrigin.PLANNED, huge_pages_bytes=None, settings=counted, planned_pool=pool
     )
-    found = find_idle_pool(server, memory, host)
+    found = find_idle_pool(server, memory, host, standbys=standbys)
     assert (found is not None) == bool(idle)
     if found is not None:
         assert idle in found.evidence

@@ -21,7 +21,7 @@ from pgdyno.plan.experiment import Variant, identify_server
 from pgdyno.plan.live import HUGE_PAGES
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
+from pgdyno.record.machine.preflight import MemoryFacts, PreflightFacts, ServerOrigin, ServerSnapshot
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
 from pgdyno.run.host.process import ServerUser
@@ -82,8 +82,8 @@ def find_variant_obstacles(
 ) -> Iterator[Finding]:
     """Find the variants, other than the reference, whose server gets no shared memory here, or not enough for all at once.
 
-    One for which more huge pages are made than its server takes is found as well.
-    A server with its standbys that has not enough for all is found as well, that of the reference too.
+    Servers of which more huge pages are made than they and their standbys take, or that have not enough memory for their standbys,
+    are found as well, that of the reference too.
 
     Args:
         study: What is going to run.
@@ -96,8 +96,7 @@ def find_variant_obstacles(
     standbys = study.server.standbys
     if facts.memory is None or facts.server is None:
         return
-    if (crowding := find_standby_crowding(facts.server, facts.memory, host, standbys=standbys)) is not None:
-        yield crowding
+    yield from _find_pool_and_crowding(facts.server, facts.memory, host, standbys=standbys)
     experiment = plan_experiment(study, version_major=main.major)
     if experiment is None:
         return
@@ -114,13 +113,20 @@ def find_variant_obstacles(
             if finding is not None:
                 yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
                 continue
-            crowding = find_standby_crowding(seen[key], facts.memory, host, standbys=standbys)
-            for finding in filter(None, (crowding, find_idle_pool(seen[key], facts.memory, host))):
+            for finding in _find_pool_and_crowding(seen[key], facts.memory, host, standbys=standbys):
                 yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
         together.append(seen[key])
     crowding = find_crowding(together, facts.memory, host) if experiment.is_side_by_side else None
     if crowding is not None:
         yield crowding
+
+
+def _find_pool_and_crowding(
+    server: ServerSnapshot, memory: MemoryFacts, host: HostFacts, *, standbys: int
+) -> Iterator[Finding]:
+    for find in (find_standby_crowding, find_idle_pool):
+        if (finding := find(server, memory, host, standbys=standbys)) is not None:
+            yield finding
 
 
 def _memory_key(variant: Variant, major: int) -> tuple[object, ...]:

@@ -187,19 +187,26 @@ def _huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
         yield finding
 
 
-def find_idle_pool(server: ServerSnapshot, memory: MemoryFacts, host: HostFacts) -> Finding | None:
-    """Find whether pgdyno is to make more huge pages than the server takes; None where it makes none."""
-    return None if server.planned_pool is None else _find_idle_huge_pages(server, memory, host)
+def find_idle_pool(server: ServerSnapshot, memory: MemoryFacts, host: HostFacts, *, standbys: int) -> Finding | None:
+    """Find whether pgdyno is to make more huge pages than a server and its standbys take; None where it makes none."""
+    if server.planned_pool is None:
+        return None
+    return _find_idle_huge_pages(server, memory, host, servers=1 + standbys)
 
 
 def _idle_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
     server, memory = rule_input.facts.server, rule_input.facts.memory
-    finding = None if memory is None else _find_idle_huge_pages(server, memory, rule_input.host)
+    # Of a study that makes huge pages, `find_idle_pool` tells, which knows its standbys.
+    if memory is None or (server is not None and server.planned_pool is not None):
+        return
+    finding = _find_idle_huge_pages(server, memory, rule_input.host)
     if finding is not None:
         yield finding
 
 
-def _find_idle_huge_pages(server: ServerSnapshot | None, memory: MemoryFacts, host: HostFacts) -> Finding | None:
+def _find_idle_huge_pages(
+    server: ServerSnapshot | None, memory: MemoryFacts, host: HostFacts, *, servers: int = 1
+) -> Finding | None:
     if not memory.huge_page_bytes:
         return None
     total = memory.huge_pages_total if server is None else _total_pages(server, memory)
@@ -210,7 +217,7 @@ def _find_idle_huge_pages(server: ServerSnapshot | None, memory: MemoryFacts, ho
         and not _is_unknown(server, memory)
         and _huge_pages_of(server) != "off"
     ):
-        needed = _needed_pages(server, memory)
+        needed = servers * _needed_pages(server, memory)
         idle -= needed if needed <= idle else 0
     idle_bytes = idle * memory.huge_page_bytes
     if idle_bytes <= _IDLE_RATIO * host.memory_bytes:
