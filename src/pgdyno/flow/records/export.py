@@ -170,7 +170,7 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
     }
     if there := [str(path) for path in tables if path.exists()]:
         raise SpecError(f"{there[0]} is there already", hint="name another folder, or move it away")
-    written: list[Path] = []
+    begun: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, table in tables.items():
@@ -179,12 +179,14 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
                 table.write_csv(content)
             else:
                 table.write_parquet(content)
+            begun.append(path)
             write_durably(path, content.getvalue())
-            written.append(path)
-    except OSError as error:
+    except BaseException as error:
         # Some tables of a record look like all of them, and the next call would refuse to write over them.
-        for path in written:
+        for path in begun:
             path.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise HostError(f"cannot write to {folder}", detail=why(error), hint="name another folder") from error
     return Export(
         tables=tuple(
