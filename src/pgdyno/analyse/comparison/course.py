@@ -39,16 +39,19 @@ def compare_courses(trials: Iterable[TrialAnalysis], *, reference: str) -> tuple
         trials: Trials of one workload; those in slices or turns have no course of their own, and those that failed are left out.
         reference: Name of the reference, which runs twice in a round.
     """
-    lines = [(trial.record.planned, line) for trial in trials if (line := _find_line(trial)) is not None]
+    lines = [(trial.record, line) for trial in trials if (line := _find_line(trial)) is not None]
     step_s = choose_step_s([line for _, line in lines])
     rounds: dict[int, dict[str, list[_Course]]] = {}
-    for planned, line in lines:
-        rounds.setdefault(planned.round, {}).setdefault(planned.variants[0], []).append(mean_by_step(line, step_s))
+    for record, line in lines:
+        # Where nothing ended, what half a transaction gives.
+        least = NO_TRANSACTION / record.log_sampling_rate / step_s
+        course = [None if mean is None else max(mean, least) for mean in mean_by_step(line, step_s)]
+        rounds.setdefault(record.planned.round, {}).setdefault(record.planned.variants[0], []).append(course)
     whole = [one for one in rounds.values() if len(one.get(reference, ())) == 2]
     variants = dict.fromkeys(name for one in whole for name in one if name != reference)
     steps = []
     for number in range(max((len(course) for one in whole for of in one.values() for course in of), default=0)):
-        seen = [_read_step(one, number, step_s) for one in whole]
+        seen = [_read_step(one, number) for one in whole]
         bases = [geometric_mean(of[reference]) for of in seen if len(of[reference]) == 2]
         ratios = {name: _pair(seen, name, reference) for name in variants}
         known = {name: of for name, of in ratios.items() if len(of) >= _LEAST_PAIRS}
@@ -72,11 +75,10 @@ def _find_line(trial: TrialAnalysis) -> Series | None:
     return next((line for line in trial.charts.get(ChartKind.TPS, ()) if line.t_s), None)
 
 
-def _read_step(one: Mapping[str, Sequence[_Course]], number: int, step_s: float) -> dict[str, list[float]]:
-    """Read the TPS of each trial of a round in a step; where nothing ended, what half a transaction gives."""
-    least = NO_TRANSACTION / step_s
+def _read_step(one: Mapping[str, Sequence[_Course]], number: int) -> dict[str, list[float]]:
+    """Read the TPS of each trial of a round in a step."""
     return {
-        name: [max(value, least) for course in of for value in course[number : number + 1] if value is not None]
+        name: [value for course in of for value in course[number : number + 1] if value is not None]
         for name, of in one.items()
     }
 

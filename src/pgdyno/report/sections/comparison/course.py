@@ -17,7 +17,7 @@ from pgdyno.report.table import Cell, Table, absent, columns, text
 _MOST_VARIANTS = 7
 _REMARK = (
     "Pairs within a round, each in the same seconds of the load. The brackets are 95 % intervals of each step by itself, as if evaluated"
-    " once: of 20 steps in which nothing differs, one excludes 0 by chance. No verdict rests on them."
+    " once: of 20 changes shown where nothing differs, one excludes 0 by chance, on average. No verdict rests on them."
 )
 
 
