@@ -93,6 +93,12 @@ def test_threads_of_pgbench_that_only_wait_for_full_cpus_are_no_limit_of_its_own
     assert found.rivals == (
         (Resource.LOAD_GENERATOR, "nothing: pgbench's busiest thread had a CPU or waited for one 97 % of the time"),
     )
+    # From 85 % on they are full of the load itself.
+    kinds = [
+        judge_one(make_timed(waits, cpu_share=own, others_share=0.99 - own, **short), load).resource
+        for own in (0.84, 0.86)
+    ]
+    assert kinds == [Resource.LOAD_GENERATOR, Resource.CPU]
     # CPUs that others fill say nothing of the load: pgbench may have been kept from them by itself.
     assert (
         judge_one(make_timed(waits, cpu_share=0.2, others_share=0.77, **short), load).resource
