@@ -190,6 +190,9 @@ def test_a_found_array_that_loses_all_data_with_a_disk_is_told(tmp_path: Path, n
     assert not [*list_losses(None, DiskSpec(volume="gp3", size="50GB", count=8, raid=10), look)]
     view = LayoutView(title="/data", look=look, ceilings=ceilings_of_instance(None), losses=tuple(losses))
     assert [one for one in explain_layout(view) if "may fail" in one] == losses
+    # A level that was not seen may be a mirror.
+    unseen = Unseen(what="how vg0-data spreads its data", reason="no root")
+    assert not [*list_losses(None, None, msgspec.structs.replace(look, unseen=(unseen,)))]
 
 
 def test_what_is_declared_otherwise_than_it_is_found_is_said(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def list_losses(instance: str | None, disk: DiskSpec | None, look: StorageStack 
 
 
 def _count_found(look: StorageStack | None) -> int:
-    """Count the disks that found arrays spread data over; 0 if any of them keeps copies or parity."""
-    arrays = [] if look is None else list_arrays(look)
+    """Count the disks that found arrays spread data over; 0 if any of them keeps copies or parity, or was not seen."""
+    # What cannot be seen may be a mirror.
+    arrays = [] if look is None or look.unseen else list_arrays(look)
     return math.prod(one.disk_count for one in arrays) if all(one.level in _NO_COPY for one in arrays) else 0
