@@ -166,6 +166,19 @@ def test_a_move_whose_difference_no_rule_lists_is_a_whole_sentence(side: Side) -
         assert describe_move(move) == "Another machine was asked the same before, last at 2026-10-01 00:00 UTC (0)."
 
 
+def test_a_record_that_does_not_name_its_cores_joins_no_unlike_machines(tmp_path: Path) -> None:
+    for day, core in enumerate(("Neoverse-V1", None, "Neoverse-V2", "Neoverse-V1"), 1):
+
+        def run_on(record: dict[str, Any], core: str | None = core) -> None:
+            record["host"].update(cpu_model="aarch64", cpu_core=core)
+
+        copy_record(tmp_path / f"{day}", at=f"2026-10-0{day}T10:00:00+00:00", study=run_on)
+    assert {tuple(Path(one.path).name for one in history.results) for history in read(tmp_path)} == {
+        ("1", "2", "4"),
+        ("3",),
+    }
+
+
 def test_a_change_says_how_much_since_when_and_what_else_changed(side: Side) -> None:
     random = np.random.default_rng(2)
     levels = [level * math.exp(random.normal(0, 0.01)) for level in [3000.0] * 12 + [2700.0] * 8]

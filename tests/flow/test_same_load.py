@@ -31,6 +31,11 @@ def test_a_load_comes_from_the_machine_that_it_came_from(tmp_path: Path) -> None
     for name, value in (("cpu_model", "another"), ("cpu_count", 96), ("kernel", "another")):
         with pytest.raises(HostError, match="the load comes from another machine or kernel now"):
             go_on(**{name: value})
+    # An older record does not name its Arm cores.
+    go_on(cpu_core="Neoverse-V2")
+    record = msgspec.structs.replace(record, load_host=msgspec.structs.replace(before, cpu_core="Neoverse-V1"))
+    with pytest.raises(HostError, match="the load comes from another machine or kernel now"):
+        go_on(cpu_core="Neoverse-V2")
 
 
 def test_a_study_goes_on_with_the_replicas_that_it_read_from(tmp_path: Path) -> None:

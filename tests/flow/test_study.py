@@ -19,9 +19,12 @@ def test_a_machine_with_a_new_name_is_the_same_and_one_with_another_cpu_is_not()
     named = msgspec.structs.replace(record, host=msgspec.structs.replace(record.host, host_name="alpha"))
     for now in (record.host, named.host, msgspec.structs.replace(record.host, host_name="beta")):
         check_same(named, now, record.preflight, record.server)
-    other = msgspec.structs.replace(named.host, cpu_model="another")
-    with pytest.raises(HostError, match="another machine"):
-        check_same(named, other, record.preflight, record.server)
+    arm = msgspec.structs.replace(named.host, cpu_core="Neoverse-V1")
+    check_same(named, arm, record.preflight, record.server)
+    named = msgspec.structs.replace(named, host=arm)
+    for changed in ({"cpu_model": "another"}, {"cpu_core": "Neoverse-V2"}):
+        with pytest.raises(HostError, match="another machine"):
+            check_same(named, msgspec.structs.replace(arm, **changed), record.preflight, record.server)
 
 
 def test_the_disk_of_pg_wal_must_be_the_same() -> None:

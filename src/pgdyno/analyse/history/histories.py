@@ -87,7 +87,7 @@ def collect_histories(results: Sequence[Result], *, ending_in: Collection[str] |
     """
     histories: list[list[Result]] = []
     for result in sorted(results, key=lambda one: one.began):
-        of = next((one for one in histories if _goes_on(one[-1].side, result.side)), None)
+        of = next((one for one in histories if _goes_on(one, result.side)), None)
         if of is None:
             histories.append([result])
         else:
@@ -100,8 +100,13 @@ def collect_histories(results: Sequence[Result], *, ending_in: Collection[str] |
     )
 
 
-def _goes_on(last: Side, side: Side) -> bool:
-    return _has_same_machine(last, side) is True and _asks_same(last, side)
+def _goes_on(history: Sequence[Result], side: Side) -> bool:
+    sides = [one.side for one in reversed(history)]
+    # An older record does not name its Arm cores, so that it is like one of any: the one before it tells.
+    named = next(
+        (one for one in sides if one.record.host is not None and one.record.host.cpu_core is not None), sides[0]
+    )
+    return all(_has_same_machine(one, side) is True for one in (sides[0], named)) and _asks_same(sides[0], side)
 
 
 def _asks_same(one: Side, other: Side) -> bool:

@@ -352,7 +352,7 @@ def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:
         )
     check_same_load(record.load_hosts, () if ready.load is None else ready.load.hosts)
     # Of load hosts, it is the one with the fewest CPUs.
-    if not record.load_hosts and _identify_load(record.load_host) != _identify_load(ready.load_host):
+    if not record.load_hosts and not match_known(_identify_load(record.load_host), _identify_load(ready.load_host)):
         raise HostError(
             "the load comes from another machine or kernel now",
             detail=f"then {_identify_load(record.load_host)}\nnow  {_identify_load(ready.load_host)}",
@@ -371,12 +371,13 @@ def _identify_machine(host: HostFacts | None) -> tuple[str | int | None, ...]:
     if host is None:
         return ()
     disk = host.data_disk
-    return host.host_name, host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem
+    named = host.host_name, host.cpu_model, host.cpu_core
+    return *named, host.cpu_count, host.kernel, disk.block_device, disk.filesystem
 
 
-def _identify_load(host: HostFacts | None) -> tuple[str | int, ...]:
+def _identify_load(host: HostFacts | None) -> tuple[str | int | None, ...]:
     """Return what tells the machine that made the load from others; each container has another host name."""
-    return () if host is None else (host.cpu_model, host.cpu_count, host.kernel)
+    return () if host is None else (host.cpu_model, host.cpu_core, host.cpu_count, host.kernel)
 
 
 def _show(server: GivenServer | None) -> str:
