@@ -180,6 +180,7 @@ def test_found_and_declared(tmp_path: Path, golden: Callable[[Path, str], None])
         ("RAID 1 has no chunk", []),
         ("a file system on a partition", []),
         ("a RAID of LVM, which recommends the sizes of a stripe", []),
+        ("a thin pool on one disk, which recommends the sizes of a stripe", []),
     ],
 )
 def test_a_found_array_that_loses_all_data_with_a_disk_is_told(tmp_path: Path, name: str, said: list[str]) -> None:

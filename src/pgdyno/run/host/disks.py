@@ -161,9 +161,10 @@ def _read_limits(tree: Tree, device: BlockDevice) -> Stripe | None:
 
     Any account may read these sizes. The least size of a stripe is its chunk, and its best size is the chunk times the
     disks; the devices below may recommend sizes of their own. Source: Linux drivers/md/dm-stripe.c, stripe_io_hints().
-    A RAID of LVM recommends such sizes, too, whatever its level. Source: drivers/md/dm-raid.c, raid_io_hints(); lvmraid(7).
+    A RAID of LVM recommends such sizes, too, whatever its level, and so does a thin pool; those lie on other volumes, and a
+    stripe on disks. Source: drivers/md/dm-raid.c, raid_io_hints(); drivers/md/dm-thin.c, pool_io_hints(); lvmraid(7).
     """
-    if any("_rimage_" in (tree.read(f"sys/block/{name}/dm/name") or "") for name in device.below):
+    if any(_kind(tree, name) == "lvm" for name in device.below):
         return None
     least, best = _io_sizes(tree, device.name)
     if not least or best % least or any(best == _io_sizes(tree, name)[1] for name in device.below):
