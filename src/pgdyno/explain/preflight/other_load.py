@@ -130,7 +130,7 @@ def _unfinished_file_system(rule_input: RuleInput) -> Iterator[Finding]:
             claim="The kernel still writes the tables of inodes of a new ext4 file system.",
             evidence=f"Its thread {LAZY_INIT} is there (pid {threads[0].pid})",
             # Source: Linux, Documentation/admin-guide/ext4.rst, init_itable: it waits ten times as long as it has written.
-            why="It takes up to a tenth of that disk's time, for hours if the disk is large, and stops in some later trial.",
+            why="It takes up to a tenth of its disk's time, which may be another disk than the data's, and stops in some later trial.",
             advice="Wait until it is gone, or make the file system with `-E lazy_itable_init=0,lazy_journal_init=0`.",
         )
 
