@@ -254,14 +254,20 @@ def test_who_fixes_a_size_is_told_what_it_would_be(name: str) -> None:
 
 def test_who_fixes_what_is_left_alone_is_told_why() -> None:
     subject = make_subject("vm")
-    wanted = {"bgwriter_lru_multiplier": "4", "wal_buffers": "256MB", "seq_page_cost": "2"}
+    wanted = {
+        "bgwriter_lru_multiplier": "4",
+        "wal_buffers": "256MB",
+        "max_prepared_transactions": "9",
+        "seq_page_cost": "2",
+    }
     told = {one.name: one for one in derive(subject, fixed=wanted).settings if one.name in wanted}
     line, one = (names["bgwriter_lru_multiplier"] for names in (famous_names(), told))
     assert (one.reason, one.source) == (
-        f"you set it; otherwise it is left alone: {line.why}",
+        f"you set it; else it is left alone. {line.why}",
         f"the user; {line.source}",
     )
-    assert told["wal_buffers"].reason.startswith("you set it; otherwise it is derived where it matters: ")
+    assert told["wal_buffers"].reason.startswith("you set it; else it is derived where it matters. By itself ")
+    assert told["max_prepared_transactions"].reason.startswith("you set it; one case needs that. Only for ")
     assert told["seq_page_cost"].reason == "you set it; nothing is derived for it."
     # A rule's own words are about this machine.
     measured = derive(make_subject("middle", wal_bytes_per_s=150e6), fixed={"wal_buffers": "1MB"}).settings

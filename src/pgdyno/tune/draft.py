@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from pgdyno.errors import HostError, SpecError
-from pgdyno.facts.famous_lines import famous_names
+from pgdyno.facts.famous_lines import LineVerdict, famous_names
 from pgdyno.facts.gucs import (
     ChangeCost,
     Guc,
@@ -47,6 +47,11 @@ _LAYERS = {
     "Replication": Layer.REPLICATION,
     "Reporting": Layer.LOGGING,
     "Statistics": Layer.LOGGING,
+}
+_JUDGED = {
+    LineVerdict.DERIVED: "else it is derived where it matters",
+    LineVerdict.NEEDED: "one case needs that",
+    LineVerdict.LEFT: "else it is left alone",
 }
 
 
@@ -207,7 +212,7 @@ class Draft:
                 guc, line = self._existing(name), famous_names().get(name)
                 otherwise = "nothing is derived for it."
                 if line is not None:
-                    otherwise = f"otherwise it is {line.verdict.value}: {line.why}"
+                    otherwise = f"{_JUDGED[line.verdict]}. {line.why}"
                 self.put(
                     name,
                     value,
