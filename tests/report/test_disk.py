@@ -78,10 +78,10 @@ def test_all_tests_of_pg_test_fsync_are_shown() -> None:
     assert table is not None
     assert [row[0].text for row in table.rows][1] == "fdatasync (default)"
     assert table.remark == (
-        "open_sync with different write sizes: 1 * 16kB open_sync write 4,230; 2 * 8kB open_sync writes 1,410;"
-        " 4 * 4kB open_sync writes 392; 8 * 2kB open_sync writes 299; 16 * 1kB open_sync writes 74.6."
-        " fsync on non-write file descriptor: write, fsync, close 795; write, close, fsync 708."
-        " Non-sync'ed 8kB writes: write 586,000."
+        "open_sync with different write sizes, operations a second: 1 * 16kB open_sync write: 4,230;"
+        " 2 * 8kB open_sync writes: 1,410; 4 * 4kB open_sync writes: 392; 8 * 2kB open_sync writes: 299; 16 * 1kB open_sync writes: 74.6."
+        " fsync on non-write file descriptor, operations a second: write, fsync, close: 795; write, close, fsync: 708."
+        " Non-sync'ed 8kB writes, operations a second: write: 586,000."
     )
 
 

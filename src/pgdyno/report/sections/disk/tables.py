@@ -82,7 +82,7 @@ def flush_table(view: CardView) -> Table | None:
             name = f"{test.name} (default)" if test.is_default else test.name
             by_name.setdefault(name, {})[test.group] = shown
         else:
-            others.setdefault(test.group, []).append(f"{' '.join(test.name.split())} {shown}")
+            others.setdefault(test.group, []).append(f"{' '.join(test.name.split())}: {shown}")
     if not by_name:
         return None
     rows = tuple((text(name), *(text(found.get(group)) for group in _FLUSH_GROUPS)) for name, found in by_name.items())
@@ -90,7 +90,7 @@ def flush_table(view: CardView) -> Table | None:
         caption="pg_test_fsync: flushes per second",
         columns=columns("wal_sync_method", "one 8 kB write", "two", numbers_from=1),
         rows=rows,
-        remark=" ".join(f"{group}: {'; '.join(shown)}." for group, shown in others.items()),
+        remark=" ".join(f"{group}, operations a second: {'; '.join(shown)}." for group, shown in others.items()),
     )
 
 
