@@ -29,14 +29,14 @@ from tests.report.build_derived import build_derived
 from tests.report.build_explained import build_explained, build_explained_comparison
 
 _DRAWN = {
-    "plain": 45,
-    "hard": 28,
+    "plain": 48,
+    "hard": 30,
     "bare": 0,
     "switchback": 4,
     "loud": 4,
     "clients": 2,
     "product": 2,
-    "explained": 45,
+    "explained": 48,
     "explained-comparison": 4,
 }
 _OPENED = {"switchback": 31, "records": 1}
@@ -268,7 +268,7 @@ def test_charts_follow_the_windows_width(browser: Browser, pages: dict[str, Path
     browser.view(width=500)
     browser.wait_for(
         "[...document.querySelectorAll('.plot svg')].map(svg => svg.getBoundingClientRect().width)",
-        lambda widths: len(widths) == 15 and all(300 < width <= 468 for width in widths),
+        lambda widths: len(widths) == 16 and all(300 < width <= 468 for width in widths),
     )
 
 
@@ -283,15 +283,15 @@ def test_the_pointer_shows_the_same_moment_in_all_charts_of_a_trial(browser: Bro
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=left + width / 2, y=top + 60)
     browser.wait_for(
         "[...document.querySelector('.trial').querySelectorAll('output')].map(one => one.textContent)",
-        lambda shown: len(shown) == 34 and all(shown),
+        lambda shown: len(shown) == 35 and all(shown),
     )
-    assert browser.evaluate("document.querySelectorAll('.cursor:not([hidden])').length") == 14
+    assert browser.evaluate("document.querySelectorAll('.cursor:not([hidden])').length") == 15
 
 
 def test_opening_another_trial_draws_its_charts(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["short"])
     browser.evaluate("document.querySelector('details.trial').open = true")
-    browser.wait_for(DRAWN, lambda drawn: (len(drawn), set(drawn)) == (29, {1}))
+    browser.wait_for(DRAWN, lambda drawn: (len(drawn), set(drawn)) == (31, {1}))
 
 
 def test_paper_has_every_chart_in_daylight(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
