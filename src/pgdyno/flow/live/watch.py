@@ -1,6 +1,6 @@
 """`pgdyno watch`: serve a page and metrics of a record while it is being measured, or as it ended.
 
-Only the record's own files are read, so that the page shows a record of any process and cannot disturb what it shows.
+Only files of records are read, so that the page shows a record of any process and cannot disturb what it shows.
 Reading takes at most a small share of one CPU, and none while nothing asks.
 """
 
