@@ -293,7 +293,7 @@ def _identify_place(place: PlaceFacts) -> tuple[str | None, ...]:
 
 
 def _identify_without_disks(host: HostFacts, _: PreflightFacts | None = None) -> tuple[str | int | None, ...]:
-    return (host.cpu_model, host.cpu_core, host.cpu_count, host.kernel)
+    return (*host.cpu_identity, host.kernel)
 
 
 def _identity(host: HostFacts, preflight: PreflightFacts | None) -> tuple[str | int | None, ...]:

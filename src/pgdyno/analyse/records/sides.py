@@ -223,10 +223,8 @@ def hours_apart(first: Side, other: Side) -> float | None:
 
 def _outline(host: HostFacts) -> tuple[object, ...]:
     disk = host.data_disk
-    return (
-        *(host.cpu_model, host.cpu_core, host.cpu_count, host.usable_cpu_count),
-        *(disk.lasting_size_bytes, disk.block_device, disk.filesystem),
-    )
+    of_disk = disk.lasting_size_bytes, disk.block_device, disk.filesystem
+    return *host.cpu_identity, host.usable_cpu_count, *of_disk
 
 
 def _list_memory_bytes(host: HostFacts) -> tuple[int, int]:

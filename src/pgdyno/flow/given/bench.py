@@ -371,13 +371,12 @@ def _identify_machine(host: HostFacts | None) -> tuple[str | int | None, ...]:
     if host is None:
         return ()
     disk = host.data_disk
-    named = host.host_name, host.cpu_model, host.cpu_core
-    return *named, host.cpu_count, host.kernel, disk.block_device, disk.filesystem
+    return host.host_name, *host.cpu_identity, host.kernel, disk.block_device, disk.filesystem
 
 
 def _identify_load(host: HostFacts | None) -> tuple[str | int | None, ...]:
     """Return what tells the machine that made the load from others; each container has another host name."""
-    return () if host is None else (host.cpu_model, host.cpu_core, host.cpu_count, host.kernel)
+    return () if host is None else (*host.cpu_identity, host.kernel)
 
 
 def _show(server: GivenServer | None) -> str:

@@ -71,6 +71,11 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.cpu_core or self.cpu_model
 
     @property
+    def cpu_identity(self) -> tuple[str, str | None, int]:
+        """What tells the CPUs of a machine from others: model, Arm core and number."""
+        return self.cpu_model, self.cpu_core, self.cpu_count
+
+    @property
     def usable_cpu_count(self) -> float:
         """Number of CPUs that this process may use."""
         return min(self.cpu_count, self.cpu_limit or self.cpu_count)
