@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import io
 from pathlib import Path
@@ -170,23 +171,20 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
     }
     if there := [str(path) for path in tables if path.exists()]:
         raise SpecError(f"{there[0]} is there already", hint="name another folder, or move it away")
-    begun: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, table in tables.items():
-            content = io.BytesIO()
-            if form is TableFormat.CSV:
-                table.write_csv(content)
-            else:
-                table.write_parquet(content)
-            begun.append(path)
-            write_durably(path, content.getvalue())
-    except BaseException as error:
         # Some tables of a record look like all of them, and the next call would refuse to write over them.
-        for path in begun:
-            path.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
+        with contextlib.ExitStack() as undone_unless_whole:
+            for path, table in tables.items():
+                content = io.BytesIO()
+                if form is TableFormat.CSV:
+                    table.write_csv(content)
+                else:
+                    table.write_parquet(content)
+                undone_unless_whole.callback(path.unlink, missing_ok=True)
+                write_durably(path, content.getvalue())
+            undone_unless_whole.pop_all()
+    except OSError as error:
         raise HostError(f"cannot write to {folder}", detail=why(error), hint="name another folder") from error
     return Export(
         tables=tuple(
