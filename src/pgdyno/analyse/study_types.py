@@ -42,6 +42,11 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     scaling: ScalingStudy | None = None
     """The sweep over clients that followed the study; None without one."""
 
+    @property
+    def trials(self) -> tuple[TrialAnalysis, ...]:
+        """The trials of all workloads."""
+        return tuple(trial for workload in self.workloads for trial in workload.trials)
+
     def list_trials(self, workload: str) -> tuple[TrialAnalysis, ...]:
         """List the trials of a workload, under whichever variant or rate."""
         return tuple(trial for one in self.workloads if one.load.name == workload for trial in one.trials)

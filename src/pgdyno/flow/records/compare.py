@@ -143,7 +143,7 @@ def _read_report(store: RecordStore) -> ReportInput:
             detail="each of its reports has its times without service and verdicts",
             hint="measure both in one study, which gives a verdict: `pgdyno compare --server 15 --server 18 --failover crash --standbys 1`",
         )
-    if not any(trial.tps is not None for workload in report.analysis.workloads for trial in workload.trials):
+    if not any(trial.tps is not None for trial in report.analysis.trials):
         raise SpecError(
             f"{store.path} has no trial with a result: there is nothing to compare",
             hint=f"`pgdyno show {store.path}` says why",

@@ -91,11 +91,10 @@ def name_sweep(record: str) -> str:
 
 def _list_all(report: ReportInput) -> Iterator[NamedLine]:
     for name, study in list_studies(report):
-        for workload in study.workloads:
-            for trial in workload.trials:
-                labels = label_trial(name, trial)
-                yield from list_seconds(trial, labels)
-                yield from list_trial(trial, labels)
+        for trial in study.trials:
+            labels = label_trial(name, trial)
+            yield from list_seconds(trial, labels)
+            yield from list_trial(trial, labels)
         yield from list_verdicts(study, name)
 
 
@@ -143,8 +142,7 @@ def list_trial(trial: TrialAnalysis, labels: dict[str, str], *, began_s: float |
 
 def list_verdicts(study: StudyAnalysis, record: str) -> Iterator[NamedLine]:
     """Yield the verdicts of a study at the end of its last trial, and those that are decided as events."""
-    trials = [trial for workload in study.workloads for trial in workload.trials]
-    ends = [(end_s, trial.record) for trial in trials if (end_s := _end_s(trial)) is not None]
+    ends = [(end_s, trial.record) for trial in study.trials if (end_s := _end_s(trial)) is not None]
     if not ends:
         return
     of_parts = {one.comparison.workload: one.workload for one in study.part_comparisons}

@@ -70,7 +70,7 @@ def _list_all(
 ) -> Iterator[NamedLine]:
     studies = list_studies(report)
     yield from _list_course(course, studies[0][0])
-    ended = [(name, trial) for name, study in studies for workload in study.workloads for trial in workload.trials]
+    ended = [(name, trial) for name, study in studies for trial in study.trials]
     ended.sort(key=lambda one: (one[0], one[1].record.planned.number))
     for name, trial in ended[-MOST_TRIALS:]:
         known_s = began_s.get((name, trial.record.planned.number))

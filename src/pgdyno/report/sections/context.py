@@ -124,7 +124,7 @@ def init_table(dataset: Dataset) -> Table:
 
 def key_settings_table(report: ReportInput) -> Table:
     """Build the table of the settings that decide a result, changed or not."""
-    trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
+    trials = [trial for trial in report.analysis.trials if trial.record.settings]
     rows = []
     for setting in key_settings():
         boot = setting.find_boot_value(report.record.server.major)
@@ -168,7 +168,7 @@ def choices_table(report: ReportInput) -> Table | None:
 def gaps_table(report: ReportInput) -> Table | None:
     """Build the table of what should have been sampled and was not."""
     seen: dict[Gap, list[int]] = {}
-    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
+    trials = report.analysis.trials
     for trial in trials:
         for gap in dict.fromkeys((*trial.record.gaps, *trial.gaps)):
             # What is not known of a machine that nobody saw is said of the server once.
@@ -196,7 +196,7 @@ def versions_table(report: ReportInput) -> Table:
 
 def list_shared_buffers_bytes(report: ReportInput) -> tuple[int, ...]:
     """List the sizes of shared_buffers in the study's trials, the smallest first; none if a given server did not show it."""
-    trials = [trial.record for workload in report.analysis.workloads for trial in workload.trials]
+    trials = [trial.record for trial in report.analysis.trials]
     shown = {_find_shared_buffers_bytes(trial.settings) for trial in trials if trial.settings}
     if not shown and report.record.given is None:
         shown = {_DEFAULT_SHARED_BUFFERS_BYTES}
@@ -218,7 +218,7 @@ def format_setting(fact: SettingFact | KeySetting, value: str) -> str:
 def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[SettingFact], bool]) -> Table | None:
     # Where trials differ, each value is listed with its trials.
     seen: dict[SettingFact, list[int]] = {}
-    trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
+    trials = [trial for trial in report.analysis.trials if trial.record.settings]
     for trial in trials:
         for fact in filter(is_shown, trial.record.changed_settings):
             seen.setdefault(fact, []).append(trial.record.planned.number)

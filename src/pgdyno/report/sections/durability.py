@@ -28,10 +28,9 @@ def list_durability_given_up(report: ReportInput) -> tuple[GivenUp, ...]:
     if experiment is not None:
         return shared_losses(describe_variants(report.record, experiment))
     major = report.record.server.major
-    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
     lost = dict.fromkeys(find_disk_losses(report.record))
     lost |= dict.fromkeys(find_given_up(report.record.study.server.settings, major))
-    for trial in trials:
+    for trial in report.analysis.trials:
         lost |= dict.fromkeys(find_given_up(trial.record.values, major))
     return tuple(one for one in lost if one.kind is Loss.DURABILITY)
 

@@ -60,8 +60,7 @@ def build_poolers(report: ReportInput) -> Iterator[Section]:
 
 
 def _list_figures(report: ReportInput, pooler: PlannedPooler) -> list[PoolerFigures]:
-    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
-    return [one for trial in trials if (one := trial.pooler) is not None and one.name == pooler.name]
+    return [one for trial in report.analysis.trials if (one := trial.pooler) is not None and one.name == pooler.name]
 
 
 def _describe(pooler: PlannedPooler, figures: Sequence[PoolerFigures], *, has_load_hosts: bool) -> str:

@@ -126,8 +126,9 @@ def _list_differences(report: ReportInput) -> Iterator[Block]:
 
 
 def _say_why(report: ReportInput) -> str:
-    trials = (trial for workload in report.analysis.workloads for trial in workload.trials)
-    reason = next((why for trial in trials if (why := why_missing(trial.record.gaps, _LAGS)) is not None), None)
+    reason = next(
+        (why for trial in report.analysis.trials if (why := why_missing(trial.record.gaps, _LAGS)) is not None), None
+    )
     return "" if reason is None else f": {reason}"
 
 

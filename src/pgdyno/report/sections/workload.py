@@ -43,12 +43,7 @@ def build_workloads(report: ReportInput) -> Iterator[Section]:
 
 def choose_points(report: ReportInput) -> int:
     """Return the most points of a series for which all charts of the page stay within its size."""
-    series = sum(
-        len(shown)
-        for workload in report.analysis.workloads
-        for trial in workload.trials
-        for shown in trial.charts.values()
-    )
+    series = sum(len(shown) for trial in report.analysis.trials for shown in trial.charts.values())
     return max(_FEWEST_POINTS, min(_MOST_POINTS, _VALUES_PER_PAGE // max(1, series)))
 
 

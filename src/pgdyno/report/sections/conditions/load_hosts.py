@@ -58,7 +58,7 @@ def load_hosts_table(report: ReportInput) -> Table | None:
 
 def describe_load_room(report: ReportInput) -> str | None:
     """Say that no load host was the limit; None if one may have been, or if that is not known of one of them in a trial."""
-    parts = [part for workload in report.analysis.workloads for trial in workload.trials for part in trial.generators]
+    parts = [part for trial in report.analysis.trials for part in trial.generators]
     sent = [part.sent_ratio for part in parts if part.sent_ratio is not None]
     if not sent or len(sent) < len(parts) or max(sent) >= THRESHOLDS.full_generator_ratio:
         return None
@@ -125,8 +125,7 @@ def _describe(host: LoadHostFacts) -> str:
 def _describe_clocks(report: ReportInput) -> str:
     clocks = [
         (part.host, part.clock)
-        for workload in report.analysis.workloads
-        for trial in workload.trials
+        for trial in report.analysis.trials
         for part in trial.generators
         if part.clock is not None
     ]

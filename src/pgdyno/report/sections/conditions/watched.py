@@ -13,12 +13,7 @@ def watched_table(report: ReportInput) -> Table | None:
     watched, load = report.record.server_host, report.record.load_host
     if watched is None:
         return None
-    clocks = [
-        trial.server_clock
-        for workload in report.analysis.workloads
-        for trial in workload.trials
-        if trial.server_clock is not None
-    ]
+    clocks = [trial.server_clock for trial in report.analysis.trials if trial.server_clock is not None]
     size = "" if load is None else f"{format_cpus(load.usable_cpu_count)}, {format_bytes(load.usable_memory_bytes)}"
     other = "another machine" if load is None else f"{load.host_name or 'another machine'} ({size})"
     if report.record.load_hosts:
