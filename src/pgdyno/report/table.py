@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -94,9 +94,13 @@ def number(value: float | None, formatted: Callable[[float], str], reason: str |
     return absent(reason) if value is None else text(formatted(value))
 
 
-def columns(*titles: str, numbers_from: int | None = None) -> tuple[Column, ...]:
-    """Return columns with these titles; those from position `numbers_from` on hold numbers."""
+def columns(*titles: str, numbers_from: int | None = None, details: Collection[str] = ()) -> tuple[Column, ...]:
+    """Return columns with these titles; those from position `numbers_from` on hold numbers, and headlines leave out `details`."""
     return tuple(
-        Column(title=title, is_number=numbers_from is not None and position >= numbers_from)
+        Column(
+            title=title,
+            is_number=numbers_from is not None and position >= numbers_from,
+            level=Level.STANDARD if title in details else Level.HEADLINE,
+        )
         for position, title in enumerate(titles)
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from pgdyno.analyse.comparison.answers import SPEED_METRICS
 from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.explain.doubts.derived import SLOWER
@@ -19,7 +20,7 @@ from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.tables import change_cell, figure_cell
 from pgdyno.report.setting_words import show_setting
-from pgdyno.report.table import Cell, Column, Table, absent, code, columns, text
+from pgdyno.report.table import Cell, Table, absent, code, columns, text
 from pgdyno.report.verdict_words import (
     HUES,
     METRIC_WORDS,
@@ -31,7 +32,6 @@ from pgdyno.report.verdict_words import (
 )
 from pgdyno.units import with_capital
 
-_SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
 _BRIEF_METRICS = ("tps", "latency_p99_ms")
 _NAMES = {Advice.UNDECIDED: "undecided here"}
 _HUES = {
@@ -110,21 +110,14 @@ def speeds_table(report: ReportInput) -> Table | None:
     rows = []
     for comparison in report.analysis.comparisons:
         for variant in (STOCK, DERIVED):
-            figures = (figure_cell(comparison, variant, metric) for metric in _SPEED_METRICS)
+            figures = (figure_cell(comparison, variant, metric) for metric in SPEED_METRICS)
             rows.append((text(comparison.workload), text(variant), *figures))
-    figures_titles = (
-        Column(
-            title=METRIC_WORDS[metric],
-            is_number=True,
-            level=Level.HEADLINE if metric in _BRIEF_METRICS else Level.STANDARD,
-        )
-        for metric in _SPEED_METRICS
-    )
-    titles = (*columns("Workload", "Settings"), *figures_titles)
+    titles = [METRIC_WORDS[metric] for metric in SPEED_METRICS]
+    details = [METRIC_WORDS[metric] for metric in SPEED_METRICS if metric not in _BRIEF_METRICS]
     remark = "Each row has its own figures over its rounds, with 95 % intervals; only pairs show which is faster."
     return Table(
         caption="Speed with and without the derived settings",
-        columns=titles,
+        columns=columns("Workload", "Settings", *titles, numbers_from=2, details=details),
         rows=tuple(rows),
         remark=remark,
         level=Level.HEADLINE,
@@ -151,11 +144,7 @@ def layers_table(report: ReportInput) -> Table | None:
     titles = ("Layer", *(f"Gain on {name}" for name in workloads))
     return Table(
         caption="Gain of each layer",
-        columns=(
-            *columns(*titles, numbers_from=1),
-            Column(title="Verdict"),
-            Column(title="Trade-off", level=Level.STANDARD),
-        ),
+        columns=(*columns(*titles, numbers_from=1), *columns("Verdict", "Trade-off", details=("Trade-off",))),
         rows=tuple(rows),
         remark=_GAIN_REMARK,
         level=Level.HEADLINE,

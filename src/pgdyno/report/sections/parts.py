@@ -13,10 +13,9 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.tables import estimate_cell
-from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+from pgdyno.report.table import Cell, Table, absent, columns, text
 
 _LATENCIES = ("mean", "p50", "p95", "p99")
-_TERSE = frozenset({"p95", "p99"})
 _IN_ALL = "all parts"
 _REMARK = (
     "All parts begin at one instant and end at one instant. TPS and latencies are of the steady part of the whole load, so that the TPS of the parts add"
@@ -35,10 +34,11 @@ def build_parts(report: ReportInput) -> Iterator[Section]:
     has_failed = any(part.failed_count for workload in measured for part in workload.parts)
     rows = [row for workload in measured for row in _list_rows(workload, has_failed=has_failed)]
     if rows:
+        titles = ("Load", "Part", "Clients", "TPS", *_LATENCIES, *["Failed"] * has_failed)
         blocks.append(
             Table(
                 caption="What each part did",
-                columns=_list_columns(has_failed=has_failed),
+                columns=columns(*titles, numbers_from=2, details=("mean", "p50")),
                 rows=tuple(rows),
                 remark=_REMARK,
                 level=Level.HEADLINE,
@@ -58,18 +58,6 @@ def _describe_part(part: PlannedPart) -> str:
     of = part.name if scripts == part.name else f"{part.name} ({scripts})"
     rate = "" if part.rate_tps is None else f", scheduled at {format_number(part.rate_tps)} tps,"
     return f"{of} with {clients}{rate} at the {part.endpoint}"
-
-
-def _list_columns(*, has_failed: bool) -> tuple[Column, ...]:
-    made = columns("Load", "Part", "Clients", "TPS", *_LATENCIES, *["Failed"] * has_failed, numbers_from=2)
-    return tuple(
-        Column(
-            title=one.title,
-            is_number=one.is_number,
-            level=Level.STANDARD if one.title in _LATENCIES and one.title not in _TERSE else Level.HEADLINE,
-        )
-        for one in made
-    )
 
 
 def _list_rows(workload: WorkloadAnalysis, *, has_failed: bool) -> Iterator[tuple[Cell, ...]]:

@@ -12,7 +12,7 @@ from pgdyno.report.document import Block, Prose, Section
 from pgdyno.report.format import format_number, format_percent
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.table import Cell, Column, Table, columns, number, text
+from pgdyno.report.table import Cell, Table, columns, number, text
 
 _REMARK = (
     "Means over trials with samplers. Wait is how long a transaction waited for a server connection, by the pooler's own clock; so is"
@@ -21,6 +21,11 @@ _REMARK = (
 )
 _UNSAID = "the pooler's console did not say"
 _UNSEEN = "the pooler's process was not sampled"
+_TITLES = (
+    *("Load", "Pool", "Queries/s", "Transactions/s", "Wait, ms", "Waiting clients", "Waiting at looks"),
+    *("Connections in use", "Its thread, %", "Samples"),
+)
+_DETAILS = ("Transactions/s", "Waiting clients", "Waiting at looks")
 _MODES = {
     "transaction": "transaction mode: a client has a server connection for the length of a transaction",
     "session": "session mode: a client has a server connection for as long as it is connected",
@@ -48,7 +53,7 @@ def build_poolers(report: ReportInput) -> Iterator[Section]:
         blocks.append(
             Table(
                 caption="What went through the pooler",
-                columns=_list_columns(),
+                columns=columns(*_TITLES, numbers_from=2, details=_DETAILS),
                 rows=tuple(rows),
                 remark=_REMARK,
                 level=Level.HEADLINE,
@@ -78,26 +83,6 @@ def _describe(pooler: PlannedPooler, figures: Sequence[PoolerFigures], *, has_lo
         else "server and load, and takes its CPU time from both."
     )
     return f"{pooler.name} is {version} in {mode}; its pool has {pooler.size} server connections. It runs on the machine of {beside}"
-
-
-def _list_columns() -> tuple[Column, ...]:
-    more = ("Transactions/s", "Waiting clients", "Waiting at looks")
-    titles = (
-        "Load",
-        "Pool",
-        "Queries/s",
-        more[0],
-        "Wait, ms",
-        *more[1:],
-        "Connections in use",
-        "Its thread, %",
-        "Samples",
-    )
-    levels = dict.fromkeys(more, Level.STANDARD)
-    made = columns(*titles, numbers_from=2)
-    return tuple(
-        Column(title=one.title, is_number=one.is_number, level=levels.get(one.title, Level.HEADLINE)) for one in made
-    )
 
 
 def _make_row(workload: WorkloadAnalysis, figures: Sequence[PoolerFigures]) -> tuple[Cell, ...]:

@@ -233,23 +233,11 @@ def _make_tables(load: str, figures: list[StandbyFigures]) -> Iterator[Table]:
 
 
 def _list_columns() -> tuple[Column, ...]:
-    times = tuple(
-        Column(
-            title=f"Time until {words}, ms",
-            is_number=True,
-            level=Level.HEADLINE if stage is Stage.REPLAY else Level.STANDARD,
-        )
-        for stage, words in _STAGES.items()
-    )
-    sizes = tuple(
-        Column(
-            title=f"Bytes not {words}",
-            is_number=True,
-            level=Level.HEADLINE if stage is Stage.REPLAY else Level.STANDARD,
-        )
-        for stage, words in _STAGES.items()
-    )
-    return (*columns("Variant", "Standby", "State", "Synchronous"), *sizes, *times, *columns("Samples", numbers_from=0))
+    sizes = {stage: f"Bytes not {words}" for stage, words in _STAGES.items()}
+    times = {stage: f"Time until {words}, ms" for stage, words in _STAGES.items()}
+    details = [of[stage] for of in (sizes, times) for stage in _STAGES if stage is not Stage.REPLAY]
+    titles = ("Variant", "Standby", "State", "Synchronous", *sizes.values(), *times.values(), "Samples")
+    return columns(*titles, numbers_from=4, details=details)
 
 
 def _make_lag_row(lag: StandbyLag) -> tuple[Cell, ...]:

@@ -12,7 +12,7 @@ from pgdyno.report.document import Section
 from pgdyno.report.format import format_count, format_estimate, format_number
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.table import Cell, Column, Table, columns, number, text
+from pgdyno.report.table import Cell, Table, columns, number, text
 
 _WIDTH = 48
 _REMARK = (
@@ -37,12 +37,10 @@ def _make_table(workload: WorkloadAnalysis, level: Level) -> Table | None:
     uses = rank_statements(workload.trials)
     if not uses:
         return None
-    titles = columns("Statement", "Share, %", numbers_from=1)
-    more = ("ms per call", "Calls per transaction", "Rows per call", "Pages read per call", "WAL bytes per call")
-    details = tuple(Column(title=title, is_number=True, level=Level.STANDARD) for title in more)
+    details = ("ms per call", "Calls per transaction", "Rows per call", "Pages read per call", "WAL bytes per call")
     return Table(
         caption="Statements",
-        columns=(*titles, *details),
+        columns=columns("Statement", "Share, %", *details, numbers_from=1, details=details),
         rows=tuple(_make_row(use) for use in uses),
         remark=_REMARK,
         level=level,
