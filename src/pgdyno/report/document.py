@@ -64,7 +64,6 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     doubt: str = ""
     """The interval and n, or the reason why there is none."""
-    level: Level = Level.HEADLINE
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +137,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     reason: str = ""
     """The id of the claim that this one follows from."""
-    level: Level = Level.HEADLINE
     is_brief: bool = False
     """True if short forms print the claim without its evidence and advice."""
 
@@ -279,19 +277,12 @@ def select(blocks: Iterable[Block], level: Level) -> tuple[Block, ...]:
 
 def _select(blocks: Iterable[Block], level: Level) -> Iterator[Block]:
     for block in blocks:
-        if block.level > level and not isinstance(block, Section):
-            continue
-        match block:
-            case Section():
-                inner, beside = select(block.blocks, level), select(block.beside, level)
-                if inner or beside:
-                    yield msgspec.structs.replace(block, blocks=inner, beside=beside)
-            case Claims():
-                claims = tuple(one for one in block.claims if one.level <= level)
-                if claims:
-                    yield msgspec.structs.replace(block, claims=claims)
-            case _:
-                yield block
+        if isinstance(block, Section):
+            inner, beside = select(block.blocks, level), select(block.beside, level)
+            if inner or beside:
+                yield msgspec.structs.replace(block, blocks=inner, beside=beside)
+        elif block.level <= level:
+            yield block
 
 
 def list_charts(blocks: Iterable[Block]) -> Iterator[ChartBlock]:

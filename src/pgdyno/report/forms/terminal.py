@@ -78,7 +78,7 @@ def _print_blocks(blocks: Iterable[Block], level: Level, *, is_titled: bool = Fa
     by = _INDENT if is_titled else 0
     for kind, group in itertools.groupby(blocks, key=_join_key):
         if kind is Facts:
-            yield _print_facts([block for block in group if isinstance(block, Facts)], level)
+            yield _print_facts([block for block in group if isinstance(block, Facts)])
         elif kind is Prose:
             lines = [_print_prose(block, level, by=by) for block in group if isinstance(block, Prose)]
             shown = [line for line in lines if line is not None]
@@ -164,20 +164,19 @@ def _print_table(table: Table) -> Part:
     return [*head, Grid(table)]
 
 
-def _print_facts(cards: list[Facts], level: Level) -> Part:
+def _print_facts(cards: list[Facts]) -> Part:
     width = min(_MOST_NAME, max(cell_len(card.title) for card in cards))
-    return [line for card in cards for line in _print_card(card, width, level)]
+    return [line for card in cards for line in _print_card(card, width)]
 
 
-def _print_card(card: Facts, width: int, level: Level) -> Iterator[RenderableType]:
-    facts = [fact for fact in card.facts if fact.level <= level]
+def _print_card(card: Facts, width: int) -> Iterator[RenderableType]:
     name = f"{card.title}{' ' * (width - cell_len(card.title))}"
     label = f"  ({card.label})" if card.label else ""
-    for place, fact in enumerate(facts[:1]):
+    for fact in card.facts[:1]:
         figure = " ".join(filter(None, (fact.value, fact.unit, fact.name)))
         doubt = f"  {fact.doubt}" if fact.doubt else ""
-        yield _plain(f"{name if place == 0 else ' ' * width}  {figure}{doubt}{label}")
-    others = [" ".join(filter(None, (fact.name, fact.value, fact.unit))) for fact in facts[1:]]
+        yield _plain(f"{name}  {figure}{doubt}{label}")
+    others = [" ".join(filter(None, (fact.name, fact.value, fact.unit))) for fact in card.facts[1:]]
     if others:
         yield _plain(f"{' ' * width}  {'  '.join(others)}")
     yield from (Paragraph(words, by=width + 2) for words in card.remarks)

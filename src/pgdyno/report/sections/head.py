@@ -236,8 +236,7 @@ def has_idle_trial(workload: WorkloadAnalysis) -> bool:
 def _make_card(anchor: str, workload: WorkloadAnalysis, *, is_given_up: bool) -> Facts:
     said = (advise_trials(workload), *describe_uses(workload), describe_predictions(workload))
     latencies = [
-        _make_fact(name, format_estimate(workload.latency_ms[name]), unit="ms", level=level)
-        for name, level in (("p50", Level.HEADLINE), ("p95", Level.HEADLINE), ("p99", Level.HEADLINE))
+        _make_fact(name, format_estimate(workload.latency_ms[name]), unit="ms") for name in ("p50", "p95", "p99")
     ]
     return Facts(
         title=workload.name,
@@ -249,11 +248,11 @@ def _make_card(anchor: str, workload: WorkloadAnalysis, *, is_given_up: bool) ->
     )
 
 
-def _make_fact(name: str, shown: EstimateText, *, unit: str = "", level: Level = Level.HEADLINE) -> Fact:
+def _make_fact(name: str, shown: EstimateText, *, unit: str = "") -> Fact:
     if not shown.interval:
-        return Fact(name=name, value=shown.value, doubt=shown.reason or "absent", level=level)
+        return Fact(name=name, value=shown.value, doubt=shown.reason or "absent")
     doubt = f"{shown.interval}, {shown.n}" if shown.interval.startswith("[") else shown.interval
-    return Fact(name=name, value=shown.value, unit=unit, doubt=doubt, level=level)
+    return Fact(name=name, value=shown.value, unit=unit, doubt=doubt)
 
 
 def describe_load(workload: PlannedWorkload) -> str:
