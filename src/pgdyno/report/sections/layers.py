@@ -23,6 +23,7 @@ from pgdyno.report.setting_words import show_setting
 from pgdyno.report.table import Cell, Table, absent, code, columns, text
 from pgdyno.report.verdict_words import (
     HUES,
+    MARKS,
     METRIC_WORDS,
     count_pairs,
     describe_change,
@@ -34,13 +35,13 @@ from pgdyno.units import with_capital
 
 _BRIEF_METRICS = ("tps", "latency_p99_ms")
 _NAMES = {Advice.UNDECIDED: "undecided here"}
-_HUES = {
-    Advice.KEEP: HUES[VerdictKind.FASTER],
-    Advice.DROP: HUES[VerdictKind.SLOWER],
-    Advice.EQUIVALENT: HUES[VerdictKind.EQUIVALENT],
-    Advice.UNDECIDED: HUES[VerdictKind.INCONCLUSIVE],
+# The verdict that an advice looks like.
+_KINDS = {
+    Advice.KEEP: VerdictKind.FASTER,
+    Advice.DROP: VerdictKind.SLOWER,
+    Advice.EQUIVALENT: VerdictKind.EQUIVALENT,
+    Advice.UNDECIDED: VerdictKind.INCONCLUSIVE,
 }
-_MARKS = {Advice.KEEP: "▲", Advice.DROP: "▼", Advice.EQUIVALENT: "=", Advice.UNDECIDED: "?"}
 _GAIN_REMARK = (
     "A layer's gain compares the whole set with the set without this layer, in pairs within a round: a positive gain"
     " means that the layer helps. The gains of the layers do not add up to the gain of the set."
@@ -235,10 +236,10 @@ def _advice_cell(gains: tuple[Gain, ...]) -> Cell:
         # The cell has said the word.
         standings = [_standing(gains[0]).removeprefix(shown.value).strip()]
     return Cell(
-        text=f"{_MARKS[shown]} {short}",
+        text=f"{MARKS[_KINDS[shown]]} {short}",
         detail="; ".join(standings),
         is_strong=is_proven,
-        hue=_HUES[shown],
+        hue=HUES[_KINDS[shown]],
         note="; ".join(outlooks) or None,
     )
 
