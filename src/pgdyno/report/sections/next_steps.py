@@ -57,10 +57,7 @@ def list_steps(
         for step in _merge(advised, report)
         if step.standing is not StepCertainty.EXPECTED or step.gain_ratio is None or step.gain_ratio >= least
     ]
-    order = list(StepCertainty)
-    ordered = sorted(
-        [*proven, *curves, *worthwhile], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
-    )
+    ordered = sorted([*proven, *curves, *worthwhile], key=lambda step: step.rank)
     # One experiment at a time: its answer may make the next one unnecessary.
     first = next((step for step in ordered if step.standing is StepCertainty.SETTLES), None)
     return tuple(step for step in ordered if step.standing is not StepCertainty.SETTLES or step is first)

@@ -137,8 +137,7 @@ def list_answered(
             of, choice, f"{chosen}{where}", variants[name].error, use=f"Use {choice} rather than {chosen}{where}"
         )
     ]
-    order = list(StepCertainty)
-    advised.sort(key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0)))
+    advised.sort(key=lambda step: step.rank)
     yield from advised[:_MOST_PROVEN]
     if not advised and not first.is_sweep and not sides.safer:
         fair = [of for name, of in shown.items() if name not in sides.lossy]

@@ -9,11 +9,6 @@ import msgspec
 from pgdyno.report.document import Link
 from pgdyno.report.sections.findings import join_places
 
-_HUES = {
-    "proven": "green", "weigh": "amber", "expected": "blue", "gain unknown": "slate", "would tell": "indigo",
-    "what-if": "vermilion",
-}  # fmt: skip
-
 
 class StepCertainty(enum.Enum):
     """How certain the gain of a step is, in the order of steps."""
@@ -27,6 +22,17 @@ class StepCertainty(enum.Enum):
     """An experiment, which gains knowledge."""
     WHAT_IF = "what-if"
     """A step that gives up durability: it shows the cost of durability, and is no advice."""
+
+
+_ORDER = list(StepCertainty)
+_HUES = {
+    StepCertainty.PROVEN: "green",
+    StepCertainty.WEIGH: "amber",
+    StepCertainty.EXPECTED: "blue",
+    StepCertainty.UNKNOWN: "slate",
+    StepCertainty.SETTLES: "indigo",
+    StepCertainty.WHAT_IF: "vermilion",
+}
 
 
 class NextStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +57,11 @@ class NextStep(msgspec.Struct, frozen=True, kw_only=True):
     """The place in the list of explanations, from 1, of the evidence for it."""
 
     @property
+    def rank(self) -> tuple[int, float]:
+        """The place among others: the most certain gain first, then the largest."""
+        return _ORDER.index(self.standing), -abs(self.gain_ratio or 0.0)
+
+    @property
     def of(self) -> str:
         """The workloads beside it; empty for the whole study."""
         return join_places(self.workloads)
@@ -58,4 +69,4 @@ class NextStep(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def hue(self) -> str:
         """The colour of its certainty."""
-        return _HUES[self.standing.value]
+        return _HUES[self.standing]
