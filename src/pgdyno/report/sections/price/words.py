@@ -7,7 +7,7 @@ interval. A machine without a price gets a line that says how to give one.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -73,19 +73,17 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno", record: str = 
     months += [f"{format_money(one.per_month, cost.currency)} {name_term(one.term)}" for one in others]
     without = f", without {join_names(list(cost.left_out))}" if cost.left_out else ""
     sentence = f"{cost.name} costs {join_names(months)}{_say_machines(price)}{without}"
-    by_cost = [
-        (worth.per_million.value, f"{_say(worth.per_million, cost.currency)} of {_name_workload(workload)}")
-        for workload in price.workloads
-        for worth in workload.worths
-        if worth.term is first.term and worth.per_million.value is not None
-    ]
-    said = [words for _, words in by_cost]
-    if len(said) > _MOST_NAMED:
-        said = [f"from {min(by_cost)[1]} to {max(by_cost)[1]}"]
-    if said:
-        term = "" if first.term is Term.OWN else f"{name_term(first.term)} "
-        sentence += f"; a million transactions at full load cost {term}{join_names(said)}"
-    sentence += _say_loadings(price)
+    of_first = "" if first.term is Term.OWN else f" {name_term(first.term)}"
+    million = _list_costs(
+        ((one, worth.per_million) for one in price.workloads for worth in one.worths if worth.term is first.term),
+        cost.currency,
+    )
+    load = _list_costs(
+        ((one, worth.per_load) for one in price.loadings for worth in one.worths if worth.term is first.term),
+        cost.currency,
+    )
+    sentence += f"; a million transactions at full load cost{of_first} {million}" if million else ""
+    sentence += f"; a load costs{of_first} {load}" if load else ""
     caution = (
         f" But {price.mismatch}: the cost applies only if that machine performs the same." if price.mismatch else ""
     )
@@ -113,13 +111,12 @@ def _say_machines(price: StudyPrice) -> str:
 
 def describe_costs(report: ReportInput) -> tuple[str, ...]:
     """Return the sentence for the first page; none for a report without prices."""
-    program = next(iter(report.record.command), "pgdyno")
+    price, record = report.price, report.record
     # A first page on loading is about seconds: only a price that is known adds to it.
-    is_loading = all(workload.is_loading for workload in report.record.plan.workloads)
-    is_silent = report.price is None or (is_loading and not report.price.cost.costs)
-    if is_silent or report.price is None:
+    is_loading = all(workload.is_loading for workload in record.plan.workloads)
+    if price is None or (is_loading and not price.cost.costs):
         return ()
-    return (describe_price(report.price, program=program, record=report.record_dir),)
+    return (describe_price(price, program=next(iter(record.command), "pgdyno"), record=report.record_dir),)
 
 
 def describe_alarm(report: ReportInput) -> str:
@@ -141,7 +138,10 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     if price.loadings or price.is_of_average or not price.workloads:
         yield f"A month is {MONTH_H:.0f} hours."
     else:
-        yield _say_full_load()
+        yield (
+            f"A month is {MONTH_H:.0f} hours. Transaction costs assume a machine at full load for the whole month, which"
+            " is the lowest possible cost: at a tenth of that load each transaction costs ten times as much."
+        )
     yield from _say_load(price)
     yield from _say_topology(price)
     where = "" if cost.is_region_declared else ", assumed because no region is declared"
@@ -238,27 +238,16 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
         yield f"The data were {f'{format_number(ratio)} times' if ratio >= 1 else format_percent(ratio) + ' of'} the memory."
 
 
-def _say_full_load() -> str:
-    return (
-        f"A month is {MONTH_H:.0f} hours. Transaction costs assume a machine at full load for the whole month, which"
-        " is the lowest possible cost: at a tenth of that load each transaction costs ten times as much."
-    )
-
-
-def _say_loadings(price: StudyPrice) -> str:
-    """Say what a load costs on the first of the known terms, the cheapest and the dearest of many."""
-    first, currency = price.cost.costs[0].term, price.cost.currency
+def _list_costs(costs: Iterable[tuple[WorkloadWorth | Loading, Estimate]], currency: str) -> str:
+    """List what each costs, of many the cheapest and the dearest; empty where none is known."""
     by_cost = [
-        (worth.per_load.value, f"{_say(worth.per_load, currency)} of {_name_workload(one)}")
-        for one in price.loadings
-        for worth in one.worths
-        if worth.term is first and worth.per_load.value is not None
+        (cost.value, f"{_say(cost, currency)} of {_name_workload(one)}")
+        for one, cost in costs
+        if cost.value is not None
     ]
-    said = [words for _, words in by_cost]
-    if len(said) > _MOST_NAMED:
-        said = [f"from {min(by_cost)[1]} to {max(by_cost)[1]}"]
-    term = "" if first is Term.OWN else f" {name_term(first)}"
-    return f"; a load costs{term} {join_names(said)}" if said else ""
+    if len(by_cost) > _MOST_NAMED:
+        return f"from {min(by_cost)[1]} to {max(by_cost)[1]}"
+    return join_names([words for _, words in by_cost])
 
 
 def _say(estimate: Estimate, currency: str) -> str:
