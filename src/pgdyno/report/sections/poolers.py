@@ -12,7 +12,7 @@ from pgdyno.report.document import Block, Prose, Section
 from pgdyno.report.format import format_number, format_percent
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.table import Cell, Table, columns, number, text
+from pgdyno.report.table import Cell, Table, absent, columns, number, text
 
 _REMARK = (
     "Means over trials with samplers. Wait is how long a transaction waited for a server connection, by the pooler's own clock; so is"
@@ -109,7 +109,7 @@ def _show(value: float | None) -> Cell:
 def _show_looks(figures: Sequence[AtLooks | None]) -> Cell:
     seen = [one for one in figures if one is not None]
     if not seen:
-        return number(None, format_number, _UNSAID)
+        return absent(_UNSAID)
     mean = sum(one.mean for one in seen) / len(seen)
     return Cell(text=format_number(mean), detail=f"up to {format_number(max(one.largest for one in seen))}")
 
@@ -117,7 +117,7 @@ def _show_looks(figures: Sequence[AtLooks | None]) -> Cell:
 def _show_thread(figures: Sequence[PoolerFigures]) -> Cell:
     threads = [one.thread for one in figures if one.thread is not None]
     if not threads:
-        return number(None, format_number, _UNSEEN)
+        return absent(_UNSEEN)
     ran, waited = (
         sum(each) / len(threads) for each in zip(*((t.running_ratio, t.waiting_ratio) for t in threads), strict=True)
     )

@@ -18,7 +18,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.conditions.given_server import given_table
-from pgdyno.report.table import Cell, Column, Table, columns, number, text
+from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
 from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import name_standbys
 
@@ -255,13 +255,13 @@ def _make_lag_row(lag: StandbyLag) -> tuple[Cell, ...]:
 
 def _show_bytes(seen: Spread | None) -> Cell:
     if seen is None:
-        return number(None, format_number, "the standby reported no position")
+        return absent("the standby reported no position")
     return Cell(text=format_bytes(round(seen.mean)), detail=f"up to {format_bytes(round(seen.largest))}")
 
 
 def _show_ms(seen: Spread | None) -> Cell:
     if seen is None:
-        return number(None, format_number, _NO_TIME)
+        return absent(_NO_TIME)
     return Cell(text=format_number(seen.mean), detail=f"up to {format_number(seen.largest)}")
 
 
