@@ -6,13 +6,13 @@ Both are recomputed from the pairs and show what the verdict rests on; nothing h
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from pgdyno.analyse.comparison.answers import Question
-from pgdyno.analyse.comparison.e_process import Evidence
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.report.charts.chart import CONFIG, Chart, LegendEntry, colour_of
 from pgdyno.report.charts.intervals import PERCENT_LABEL, bounds_of, percent
@@ -35,7 +35,7 @@ def pairs_chart(question: Question, *, title: str, hue: str | None = None) -> Ch
     if not question.log_ratios:
         return None
     verdict = question.verdict
-    evidence = question.gather(verdict)
+    looks = [{"n": n, "low": low, "high": high} for n, low, high in list_looks(question, most=_MOST_LOOKS)]
     dots, joined = _dots(question)
     low, high, stray_count = _pair_domain(question)
     band = hue or HUES[verdict.kind]
@@ -59,7 +59,7 @@ def pairs_chart(question: Question, *, title: str, hue: str | None = None) -> Ch
             LegendEntry(label=format_within(verdict.delta_ratio), hue="muted", field="", is_line=True),
         ),
         spec=_pairs_spec(band=band, n=verdict.n, domain=(low, high)),
-        marks={"pairs": dots, "looks": _looks(evidence), "bounds": _lines(verdict.delta_ratio), "end": end},
+        marks={"pairs": dots, "looks": looks, "bounds": _lines(verdict.delta_ratio), "end": end},
     )
 
 
@@ -247,15 +247,19 @@ def _pair_domain(question: Question) -> tuple[float, float, int]:
     return low, high, int(((changes < low) | (changes > high)).sum())
 
 
-def _looks(evidence: Evidence) -> _Rows:
-    step = math.ceil(max(1, evidence.n) / _MOST_LOOKS)
-    shown = sorted({*range(0, evidence.n, step), evidence.n - 1})
-    intervals = ((at + 1, evidence.intervals[at]) for at in shown)
-    return [
-        {"n": n, "low": percent(math.expm1(one.low)), "high": percent(math.expm1(one.high))}
-        for n, one in intervals
-        if one.low is not None and one.high is not None
-    ]
+def list_looks(question: Question, *, most: int) -> Iterator[tuple[int, float, float]]:
+    """Yield numbers of pairs, the last among them, each with the ends of the interval after so many, in percent.
+
+    Args:
+        question: One with pairs.
+        most: About how many are shown.
+    """
+    evidence = question.gather(question.verdict)
+    step = math.ceil(max(1, evidence.n) / most)
+    for at in sorted({*range(0, evidence.n, step), evidence.n - 1}):
+        one = evidence.intervals[at]
+        if one.low is not None and one.high is not None:
+            yield at + 1, percent(math.expm1(one.low)), percent(math.expm1(one.high))
 
 
 def _lines(delta_ratio: float) -> _Rows:

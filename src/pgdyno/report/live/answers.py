@@ -5,13 +5,13 @@ All figures and words are those of the report.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.report.charts.evidence import list_looks
 from pgdyno.report.charts.intervals import percent
 from pgdyno.report.format import EstimateText, format_estimate
 from pgdyno.report.input import ReportInput
@@ -141,24 +141,12 @@ def _view_question(question: Question, name: str, remark: str) -> IntervalView:
         low=_in_percent(verdict.low_ratio),
         high=_in_percent(verdict.high_ratio),
         effect=_in_percent(verdict.effect_ratio),
-        looks=tuple(_list_looks(question)),
+        looks=tuple(list_looks(question, most=_MOST_LOOKS)) if question.log_ratios else (),
     )
 
 
 def _in_percent(ratio: float | None) -> float | None:
     return None if ratio is None else percent(ratio)
-
-
-def _list_looks(question: Question) -> Iterator[tuple[int, float, float]]:
-    verdict = question.verdict
-    if not question.log_ratios:
-        return
-    evidence = question.gather(verdict)
-    step = math.ceil(max(1, evidence.n) / _MOST_LOOKS)
-    for at in sorted({*range(0, evidence.n, step), evidence.n - 1}):
-        one = evidence.intervals[at]
-        if one.low is not None and one.high is not None:
-            yield at + 1, percent(math.expm1(one.low)), percent(math.expm1(one.high))
 
 
 def _view_sweeps(answers: tuple[WorkloadAnswers, ...]) -> Iterator[SweepView]:
