@@ -63,16 +63,16 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[Answer, ...]
     """Of a sweep over clients and something else only those on variants with as many clients as the reference, of one over
     clients alone none: it asks how TPS follow their number, and not whether more of them are faster than the first."""
-    sweep: ClientSweep | None
-    curve: tuple[str, ...]
+    sweep: ClientSweep | None = None
+    curve: tuple[str, ...] = ()
     """The answers of a sweep over clients, in sentences; none of other comparisons."""
-    outlook: SweepOutlook
+    outlook: SweepOutlook = SweepOutlook()
     """How much longer a sweep over clients would take to decide what is open."""
-    levels: tuple[LevelCurve, ...]
+    levels: tuple[LevelCurve, ...] = ()
     """The curves of a sweep over clients and something else."""
-    plans: tuple[StatementPlans, ...]
+    plans: tuple[StatementPlans, ...] = ()
     """The plans of the workload's statements under all variants; none where they were not asked for."""
-    plans_missing: tuple[str, ...]
+    plans_missing: tuple[str, ...] = ()
     """Why the plans of a trial could not be asked for."""
     parts: tuple[WorkloadAnswers, ...] = ()
     """The answers about each part of the load; none of a load without parts."""
@@ -147,21 +147,10 @@ def _answer_workload(
         levels=levels,
         plans=compare_plans(trials, list(variants)),
         plans_missing=find_missing_plans(trials),
-        parts=tuple(_answer_part(one, variants, of) for one in analysis.compared_parts(name)),
-    )
-
-
-def _answer_part(comparison: Comparison, variants: dict[str, VariantText], of: str) -> WorkloadAnswers:
-    return WorkloadAnswers(
-        comparison=comparison,
-        variants=variants,
-        answers=_answer_all(comparison, variants, of),
-        sweep=None,
-        curve=(),
-        outlook=SweepOutlook(),
-        levels=(),
-        plans=(),
-        plans_missing=(),
+        parts=tuple(
+            WorkloadAnswers(comparison=one, variants=variants, answers=_answer_all(one, variants, of))
+            for one in analysis.compared_parts(name)
+        ),
     )
 
 
