@@ -1,13 +1,20 @@
-"""Join names into a list in words, and merge sentences that end alike, so that a list does not repeat their ending."""
+"""Name things by letters, join names into a list in words, and merge sentences that end alike, so that a list does not repeat their ending."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import string
+from collections.abc import Iterable, Sequence, Sized
 
 _BETWEEN_CLAUSES = re.compile(r"(?<=[,;:]) ")
 # A shorter ending is read faster than its merged form is understood.
 _LEAST_LENGTH = 20
+
+
+def name_by_letters(things: Sized) -> list[str]:
+    """Name things A, B, C and so on."""
+    letters = string.ascii_uppercase
+    return [letters[place] if place < len(letters) else f"{place + 1}" for place in range(len(things))]
 
 
 def join_names(names: list[str]) -> str:

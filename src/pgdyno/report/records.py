@@ -10,6 +10,7 @@ from pgdyno.analyse.records.comparison import RecordComparison
 from pgdyno.report.charts.records import records_chart
 from pgdyno.report.document import Block, ChartBlock, Document, Prose, Section
 from pgdyno.report.level import Level
+from pgdyno.report.lists import name_by_letters
 from pgdyno.report.sections.records.pairs import (
     REMARK,
     NamedRecord,
@@ -19,7 +20,6 @@ from pgdyno.report.sections.records.pairs import (
     figures_table,
     list_lone,
     list_refusals,
-    name_records,
 )
 from pgdyno.report.sections.records.tiers import build_tiers
 
@@ -28,7 +28,7 @@ TITLE = "Records side by side"
 
 def build_records(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> Document:
     """Return records side by side, each against the first."""
-    names = name_records(records)
+    names = name_by_letters(records)
     named = (
         Prose(strong=name, words=describe_record(one), level=Level.HEADLINE)
         for name, one in zip(names, records, strict=True)

@@ -14,12 +14,8 @@ from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.documents.described import says
-from pgdyno.report.sections.records.pairs import (
-    REMARK,
-    NamedRecord,
-    describe_pair,
-    name_records,
-)
+from pgdyno.report.lists import name_by_letters
+from pgdyno.report.sections.records.pairs import REMARK, NamedRecord, describe_pair
 from pgdyno.report.sections.records.tiers import list_tiers
 
 RECORDS_VERSION = 1
@@ -72,7 +68,7 @@ class RecordsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def records_document(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> RecordsDocument:
     """Return records side by side as a document, at full precision."""
-    names = name_records(records)
+    names = name_by_letters(records)
     return RecordsDocument(
         is_refused=any(one.is_refused for one in comparisons),
         records=tuple(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Iterator, Sequence
 
 from pgdyno.analyse.comparison.disk_cards import ALPHA, DELTA_RATIO, DiskDifference
@@ -13,6 +12,7 @@ from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds, format_within
 from pgdyno.report.input import CardView
+from pgdyno.report.lists import name_by_letters
 from pgdyno.report.sections.disk.card import ENTRY_WORDS, show_entry
 from pgdyno.report.table import Column, Table, columns, text
 
@@ -27,16 +27,10 @@ REMARK = (
 )
 
 
-def name_cards(views: Sequence[object]) -> list[str]:
-    """Name cards A, B, C ..."""
-    letters = string.ascii_uppercase
-    return [letters[place] if place < len(letters) else f"{place + 1}" for place in range(len(views))]
-
-
 def figures_table(views: Sequence[CardView], places: Sequence[int] | None = None) -> Table:
     """Build the table of every figure of every card, or of the cards at some places."""
     chosen = range(len(views)) if places is None else places
-    names = name_cards(views)
+    names = name_by_letters(views)
     keys = [key for key in DiskFigureKey if any(entry.key is key for view in views for entry in view.entries)]
     shown = [{entry.key: show_entry(entry).value for entry in views[place].entries} for place in chosen]
     return Table(
@@ -48,7 +42,7 @@ def figures_table(views: Sequence[CardView], places: Sequence[int] | None = None
 
 def ratios_table(views: Sequence[CardView], differences: Sequence[DiskDifference], place: int) -> Table:
     """Build the table of a card against the first."""
-    names = name_cards(views)
+    names = name_by_letters(views)
     rows = []
     for one in differences:
         if one.card != place:
@@ -75,7 +69,7 @@ def ratios_table(views: Sequence[CardView], differences: Sequence[DiskDifference
 
 def describe_comparison(views: Sequence[CardView], differences: Sequence[DiskDifference]) -> Iterator[str]:
     """Describe each card but the first, in a sentence."""
-    names = name_cards(views)
+    names = name_by_letters(views)
     for place in range(1, len(views)):
         of = [one for one in differences if one.card == place]
         told = {kind: [ENTRY_WORDS[one.key] for one in of if one.kind is kind and one.ratio.n] for kind in VerdictKind}
@@ -89,7 +83,7 @@ def describe_comparison(views: Sequence[CardView], differences: Sequence[DiskDif
 
 def describe_extents(views: Sequence[CardView]) -> Iterator[str]:
     """Say which cards were measured with another size of the file or time of the runs than the first."""
-    names = name_cards(views)
+    names = name_by_letters(views)
     first = views[0].card
     for name, view in zip(names[1:], views[1:], strict=True):
         card = view.card

@@ -12,13 +12,13 @@ from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.report.document import Block, Claim, Claims, Document, Prose, Section
 from pgdyno.report.format import format_number, format_percent
 from pgdyno.report.input import CardView
+from pgdyno.report.lists import name_by_letters
 from pgdyno.report.sections.disk.card import describe_making, describe_place, explain_for_postgresql, format_latency
 from pgdyno.report.sections.disk.comparison import (
     REMARK,
     describe_comparison,
     describe_extents,
     figures_table,
-    name_cards,
     ratios_table,
 )
 from pgdyno.report.sections.disk.layout import ceilings_table, explain_layout
@@ -51,7 +51,7 @@ def build_card_comparison(views: Sequence[CardView], differences: Sequence[DiskD
             strong=name,
             words="; ".join(filter(None, (describe_place(view.card), describe_making(view.card, view.figures)))),
         )
-        for name, view in zip(name_cards(views), views, strict=True)
+        for name, view in zip(name_by_letters(views), views, strict=True)
     )
     starts = range(0, len(views), _BESIDE)
     blocks: list[Block] = [*named]

@@ -19,7 +19,6 @@ from pgdyno.report.document import Prose, Tone
 from pgdyno.report.format import ABSENT, format_began, format_in_unit, format_number
 from pgdyno.report.host_words import describe_machine, name_machine, with_name
 from pgdyno.report.level import Level
-from pgdyno.report.sections.disk.comparison import name_cards
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 REMARK = (
@@ -47,11 +46,6 @@ class NamedRecord(msgspec.Struct, frozen=True, kw_only=True):
     record: StudyRecord
     per_month: Estimate | None = None
     """The price of its machine, in the unit of its currency; None where unknown, or of another machine."""
-
-
-def name_records(records: Sequence[NamedRecord]) -> list[str]:
-    """Name records A, B, C and so on."""
-    return name_cards(records)
 
 
 def describe_record(named: NamedRecord) -> str:

@@ -12,8 +12,9 @@ from pgdyno.analyse.records.sides import Side, look_alike
 from pgdyno.report.document import Block, Prose, Section
 from pgdyno.report.host_words import with_name
 from pgdyno.report.level import Level
+from pgdyno.report.lists import name_by_letters
 from pgdyno.report.sections.capacity import describe_tiers, tiers_table
-from pgdyno.report.sections.records.pairs import NamedRecord, name_records
+from pgdyno.report.sections.records.pairs import NamedRecord
 
 
 def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> dict[str, Tiers]:
@@ -21,7 +22,7 @@ def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordCompa
 
     A load that only one machine ran, or one that nobody saw, or that has a fixed rate or parts, has no tiers.
     """
-    names = name_records(records)
+    names = name_by_letters(records)
     hosts: dict[str, list[HostCapacity]] = {}
     for comparison in comparisons:
         for pair in comparison.pairs:
