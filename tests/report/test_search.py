@@ -16,7 +16,7 @@ from pgdyno.report.charts.search import limit_chart
 from pgdyno.report.documents.report import make_schema, render_json
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import print_markdown
-from pgdyno.report.sections.head import build_cards, describe_study, title_report
+from pgdyno.report.sections.head import build_cards, describe_study, title_study
 from pgdyno.report.sections.search.answers import answer_searches, describe_search_error
 from pgdyno.report.sections.search.tables import rates_table, trials_table
 from pgdyno.report.study import build_report as build_report_document
@@ -68,12 +68,9 @@ def test_a_search_has_no_cards_and_a_first_sentence_that_is_true() -> None:
     assert describe_study(report).startswith(
         "tpcb-like and select-only: the largest rate that holds p99 < 20 ms, sought by 8 pgbench clients"
     )
-    assert title_report(report) == "How many TPS hold p99 < 20ms?"
+    assert title_study(report.record) == "How many TPS hold p99 < 20ms?"
     silent = msgspec.structs.replace(report.record, study=msgspec.structs.replace(report.record.study, question=""))
-    assert (
-        title_report(msgspec.structs.replace(report, record=silent))
-        == "What is the largest rate that holds p99 < 20 ms?"
-    )
+    assert title_study(silent) == "What is the largest rate that holds p99 < 20 ms?"
     assert answer_searches(build_report()) == ()
 
 

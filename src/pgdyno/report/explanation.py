@@ -21,7 +21,7 @@ def build_explanation(report: ReportInput, *, change: str = "") -> Document:
         report: The record and its analysis.
         change: The change of the machine whose projections are shown; empty: none.
     """
-    return Document(title=head.title_report(report), blocks=tuple(_list_blocks(report, change)), is_titled=False)
+    return Document(title=head.title_study(report.record), blocks=tuple(_list_blocks(report, change)), is_titled=False)
 
 
 def _list_blocks(report: ReportInput, change: str) -> Iterator[Block]:

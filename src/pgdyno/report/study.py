@@ -37,7 +37,7 @@ from pgdyno.report.sections.search.answers import TRIALS_REMARK as SEARCH_TRIALS
 def build_report(report: ReportInput) -> Document:
     """Return the report of a study."""
     return Document(
-        title=head.title_report(report),
+        title=head.title_study(report.record),
         blocks=tuple(_list_blocks(report)),
         made_by=f"pgdyno {report.record.tool_versions.get('pgdyno', '')}".rstrip(),
         made_at=report.record.started_at,

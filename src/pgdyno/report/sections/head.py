@@ -164,11 +164,6 @@ def count_trials_needed(estimate: Estimate) -> int | None:
     return next((n for n in range(2, _MOST_TRIALS + 1) if sd * half_width(n) <= math.log1p(_WANTED_RATIO)), None)
 
 
-def title_report(report: ReportInput) -> str:
-    """Return the report's title: the study's question, if it asks one."""
-    return title_study(report.record)
-
-
 def title_study(record: StudyRecord) -> str:
     """Return the question of a study, in its own words where it has some."""
     if record.study.question:
