@@ -109,7 +109,9 @@ def describe_quiet(history: History) -> str:
 
 
 def _make_table(history: History) -> Table:
-    changed = {place: [one.metric for one in history.changes if one.place == place] for place in _places(history)}
+    changed: dict[int, list[str]] = {}
+    for one in history.changes:
+        changed.setdefault(one.place, []).append(METRIC_WORDS[one.metric])
     return Table(
         caption=f"Results of {history.latest.side.name}",
         columns=(
@@ -121,10 +123,6 @@ def _make_table(history: History) -> Table:
     )
 
 
-def _places(history: History) -> set[int]:
-    return {one.place for one in history.changes}
-
-
 def _make_row(result: Result, changed: list[str]) -> tuple[Cell, ...]:
     side, p99 = result.side, result.find("latency_p99_ms")
     return (
@@ -134,7 +132,7 @@ def _make_row(result: Result, changed: list[str]) -> tuple[Cell, ...]:
         estimate_cell(side.workload.tps),
         absent("not observed") if p99 is None else estimate_cell(p99),
         text(str(len(side.trials))),
-        Cell(text=", ".join(METRIC_WORDS[metric] for metric in changed) or " "),
+        Cell(text=", ".join(changed) or " "),
     )
 
 

@@ -42,7 +42,7 @@ def build_capacities(report: ReportInput) -> Iterator[Section]:
             place = "this server" if report.record.given else "this machine"
             words = tuple(Prose(words=one) for one in describe_capacity(capacity, place=place))
             title = f"Capacity of {place} for {capacity.workload}"
-            yield Section(title=title, id=_name_capacity(number), blocks=(*words, *tables), is_listed=True)
+            yield Section(title=title, id=f"capacity{number}", blocks=(*words, *tables), is_listed=True)
 
 
 def build_price(report: ReportInput) -> Iterator[Section]:
@@ -53,11 +53,6 @@ def build_price(report: ReportInput) -> Iterator[Section]:
         words = tuple(Prose(words=one) for one in explain_price(price))
         tables = tuple(table for table in made if table is not None)
         yield Section(title="Prices", id="price", blocks=(*words, *tables), is_listed=True)
-
-
-def _name_capacity(number: int) -> str:
-    """Return the id of a capacity's section, by its place in the analysis, counted from 1."""
-    return f"capacity{number}"
 
 
 def _caption_time(trial: TrialAnalysis, time: TransactionTime) -> str:

@@ -63,11 +63,6 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
         return self.explained[: min(_MOST_SHOWN, max(grave, _LEAST_SHOWN), len(self.explained) - further)]
 
     @property
-    def folded(self) -> tuple[FindingText, ...]:
-        """The other explanations."""
-        return self.explained[len(self.shown) :]
-
-    @property
     def next_steps(self) -> tuple[NextStep, ...]:
         """The first of the steps."""
         return self.steps[:_MOST_STEPS]
