@@ -11,7 +11,7 @@ from pgdyno.analyse.records.difference import RecordDifference
 from pgdyno.report.charts.history import history_chart
 from pgdyno.report.document import Block, ChartBlock, Document, Prose, Section, Tone
 from pgdyno.report.format import format_effect, format_p
-from pgdyno.report.host_words import after_name, describe_machine
+from pgdyno.report.host_words import describe_named_machine
 from pgdyno.report.level import Level
 from pgdyno.report.sections.records.pairs import estimate_cell
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
@@ -82,10 +82,7 @@ def name_history(history: History) -> str:
 
 
 def _title(history: History) -> str:
-    record = history.latest.side.record
-    machine = describe_machine(record)
-    where = machine if record.host is None else after_name(record.host, machine)
-    return f"{name_history(history)} on {where}"
+    return f"{name_history(history)} on {describe_named_machine(history.latest.side.record)}"
 
 
 def _list_blocks(history: History, number: int) -> Iterator[Block]:

@@ -21,6 +21,12 @@ def describe_machine(record: StudyRecord) -> str:
     return f"{format_cpus(host.usable_cpu_count)} ({host.cpu_name}), {format_bytes(host.usable_memory_bytes)} of memory{on}"
 
 
+def describe_named_machine(record: StudyRecord) -> str:
+    """Describe a machine by its name, where that is known, and its hardware."""
+    machine = describe_machine(record)
+    return machine if record.host is None else after_name(record.host, machine)
+
+
 def describe_wal_disk(record: StudyRecord) -> str:
     """Describe the disk of pg_wal, to follow that of the data: `, pg_wal on xfs on vdb`; empty if it is the same."""
     wal = record.wal_disk
@@ -34,8 +40,8 @@ def describe_given(record: StudyRecord) -> str:
     watched = record.server_host
     is_same = watched is not None and watched.is_load_host and not record.load_hosts
     load = "; the load came from the same machine" if is_same else describe_load_host(record)
-    machine = after_name(record.host, describe_machine(record))
-    return f"PostgreSQL {record.server.version.partition(' ')[0]} at {record.given.address}, on {machine}{load}"
+    version = record.server.version.partition(" ")[0]
+    return f"PostgreSQL {version} at {record.given.address}, on {describe_named_machine(record)}{load}"
 
 
 def describe_unseen(record: StudyRecord) -> str:
@@ -64,11 +70,17 @@ def name_machine(record: StudyRecord) -> str | None:
 
 def describe_load_host(record: StudyRecord) -> str:
     """Say where the load came from, to follow the server's machine; empty if it came from there."""
+    if record.load_host is None:
+        return ""
+    return f"; the load came from {name_load_machine(record)}{' by ssh' if record.load_hosts else ''}"
+
+
+def name_load_machine(record: StudyRecord) -> str:
+    """Name the machines that the load came from; of one that is no load host, also its size."""
+    if record.load_hosts:
+        return ", ".join(one.name for one in record.load_hosts)
     host = record.load_host
     if host is None:
-        return ""
-    if record.load_hosts:
-        names = ", ".join(one.name for one in record.load_hosts)
-        return f"; the load came from {names} by ssh"
+        return "another machine"
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
-    return f"; the load came from {host.host_name or 'another machine'} ({size})"
+    return f"{host.host_name or 'another machine'} ({size})"

@@ -17,7 +17,7 @@ from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.report.document import Block, Claims, Document, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_began, format_percent
-from pgdyno.report.host_words import after_name, describe_machine
+from pgdyno.report.host_words import describe_named_machine
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.durability import find_durability_given_up, find_workload_losses
 from pgdyno.report.sections.findings import list_findings, make_claim
@@ -84,7 +84,7 @@ def _make_record_row(published: PublishedRecord) -> tuple[Cell, ...]:
     return (
         Cell(text=published.name, link=published.page),
         text(format_began(record.started_at)),
-        text(_name_machine(published)),
+        text(describe_named_machine(record)),
         text(record.server.version.partition(" ")[0]),
         text("; ".join(published.answers)),
         _make_doubts_cell(published.report.findings),
@@ -136,7 +136,7 @@ def _make_row(grouped: GroupedSide, published: PublishedRecord) -> tuple[Cell, .
         _make_doubts_cell(_list_doubts(report, side.workload)),
         text(", ".join(find_workload_losses(report, side.workload)) or "nothing"),
         text(side.version),
-        text(_name_machine(published)),
+        text(describe_named_machine(report.record)),
         text(_tell_differences(grouped)),
     )
 
@@ -190,7 +190,9 @@ def _list_audit(published: PublishedRecord) -> Iterator[Block]:
     report = published.report
     for words in published.answers:
         yield Prose(words=words, tone=Tone.CLAIM)
-    yield Prose(strong="Began:", words=f"{format_began(report.record.started_at)}, on {_name_machine(published)}.")
+    yield Prose(
+        strong="Began:", words=f"{format_began(report.record.started_at)}, on {describe_named_machine(report.record)}."
+    )
     lost = find_durability_given_up(report)
     yield Prose(strong="Durability given up:", words=f"{', '.join(lost) or 'nothing'}.")
     limits = [one for one in report.explanations if one.rule == LIMITS]
@@ -201,9 +203,3 @@ def _list_audit(published: PublishedRecord) -> Iterator[Block]:
         yield Claims(claims=tuple(make_claim(one) for one in doubts))
     else:
         yield Prose(words="Nothing was found that weakens the figures.")
-
-
-def _name_machine(published: PublishedRecord) -> str:
-    record = published.report.record
-    machine = describe_machine(record)
-    return machine if record.host is None else after_name(record.host, machine)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from pgdyno.report.clock_words import format_offset
-from pgdyno.report.format import format_bytes, format_cpus, format_seconds
+from pgdyno.report.format import format_seconds
+from pgdyno.report.host_words import name_load_machine
 from pgdyno.report.input import ReportInput
 from pgdyno.report.table import Cell, Table, code, columns, text
 
 
 def watched_table(report: ReportInput) -> Table | None:
     """Build the table of how the machine of a given server was watched; None where it was not."""
-    watched, load = report.record.server_host, report.record.load_host
+    watched = report.record.server_host
     if watched is None:
         return None
     clocks = [trial.server_clock for trial in report.analysis.trials if trial.server_clock is not None]
-    size = "" if load is None else f"{format_cpus(load.usable_cpu_count)}, {format_bytes(load.usable_memory_bytes)}"
-    other = "another machine" if load is None else f"{load.host_name or 'another machine'} ({size})"
-    if report.record.load_hosts:
-        other = ", ".join(host.name for host in report.record.load_hosts)
     is_same = watched.is_load_host and not report.record.load_hosts
     rows: list[tuple[Cell, ...]] = [
         (text("Reached by"), code(f"ssh {watched.ssh}")),
         (text("Watched with"), text(f"Python {watched.python}, which was sent there and left nothing")),
-        (text("The load came from"), text("the same machine" if is_same else other)),
+        (text("The load came from"), text("the same machine" if is_same else name_load_machine(report.record))),
     ]
     if clocks:
         worst = max(clocks, key=lambda one: one.uncertainty_s)
