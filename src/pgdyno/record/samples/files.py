@@ -9,7 +9,6 @@ reported. Any other damage is a StepFailedError.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import msgspec
 
 from pgdyno.errors import StepFailedError
+from pgdyno.record.durable import sync_folder
 from pgdyno.record.frames import pl
 from pgdyno.record.samples.rows import (
     OsHeader,
@@ -171,7 +171,9 @@ def pack_samples(folder: Path) -> tuple[Path, ...]:
             _pack(samples, draft)
             if not _unpack(draft)[1].equals(samples.frame):
                 raise StepFailedError("packed samples do not read back the same", detail=str(draft))
-            _replace(draft, target)
+            sync_folder(draft)
+            draft.replace(target)
+            sync_folder(target.parent)
         except (pl.exceptions.PolarsError, OSError) as exc:
             raise StepFailedError("samples cannot be packed", detail=f"{target}: {exc}") from exc
         finally:
@@ -216,15 +218,3 @@ def _unpack(path: Path, needed: frozenset[str] = frozenset()) -> tuple[_Packed, 
     if frame.width and (lost := needed.difference(frame.columns)):
         raise KeyError(*lost)
     return msgspec.json.decode(metadata, type=_Packed), frame
-
-
-def _replace(source: Path, target: Path) -> None:
-    """Replace `target` with `source` durably."""
-    with source.open("rb") as file:
-        os.fsync(file.fileno())
-    source.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
