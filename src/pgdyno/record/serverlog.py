@@ -10,9 +10,8 @@ postmaster/postmaster.c (LogChildExit), versions 15 to 18.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -137,7 +136,7 @@ def parse_serverlog(text: str, *, clock_offset_s: float) -> tuple[AnyLogEvent, .
     return tuple(_classify(draft) for draft in _read_drafts(text, clock_offset_s))
 
 
-def _read_drafts(text: str, clock_offset_s: float) -> Iterator[_Draft]:
+def _read_drafts(text: str, clock_offset_s: float) -> list[_Draft]:
     drafts: list[_Draft] = []
     latest: dict[int, _Draft] = {}
     current: _Draft | None = None
@@ -158,7 +157,7 @@ def _read_drafts(text: str, clock_offset_s: float) -> Iterator[_Draft]:
         origin = LogOrigin(monotonic_s=float(match["epoch"]) - clock_offset_s, sqlstate=match["state"], level=level)
         current = latest[pid] = _Draft(origin, match["text"])
         drafts.append(current)
-    return iter(drafts)
+    return drafts
 
 
 def _classify(draft: _Draft) -> AnyLogEvent:
@@ -168,7 +167,7 @@ def _classify(draft: _Draft) -> AnyLogEvent:
     if draft.origin is None:
         return line
     if draft.origin.level in _ERROR_LEVELS:
-        return ErrorReport(**_shared(line))
+        return ErrorReport(**msgspec.structs.asdict(line))
     for pattern, make in _MAKERS:
         match = pattern.match(message)
         if match is not None:
@@ -176,18 +175,13 @@ def _classify(draft: _Draft) -> AnyLogEvent:
     return line
 
 
-def _shared(line: LogLine) -> dict[str, Any]:
-    """Return the fields of a line that every event has."""
-    return {"origin": line.origin, "message": line.message, "attached": line.attached}
-
-
 def _checkpoint_start(match: re.Match[str], line: LogLine) -> AnyLogEvent:
-    return CheckpointStart(**_shared(line), reasons=tuple(match["reasons"].split()))
+    return CheckpointStart(**msgspec.structs.asdict(line), reasons=tuple(match["reasons"].split()))
 
 
 def _checkpoint_complete(match: re.Match[str], line: LogLine) -> AnyLogEvent:
     return CheckpointComplete(
-        **_shared(line),
+        **msgspec.structs.asdict(line),
         written_pages=int(match["buffers"]),
         write_s=float(match["write"]),
         sync_s=float(match["sync"]),
@@ -199,7 +193,7 @@ def _checkpoint_complete(match: re.Match[str], line: LogLine) -> AnyLogEvent:
 def _autovacuum(match: re.Match[str], line: LogLine) -> AnyLogEvent:
     elapsed = _ELAPSED.search(line.message)
     return Autovacuum(
-        **_shared(line),
+        **msgspec.structs.asdict(line),
         command=match["how"],
         table=match["table"],
         elapsed_s=float(elapsed["elapsed"]) if elapsed else None,
@@ -207,7 +201,7 @@ def _autovacuum(match: re.Match[str], line: LogLine) -> AnyLogEvent:
 
 
 def _signalled(_: re.Match[str], line: LogLine) -> AnyLogEvent:
-    return Crash(**_shared(line))
+    return Crash(**msgspec.structs.asdict(line))
 
 
 def _exited(match: re.Match[str], line: LogLine) -> AnyLogEvent:
@@ -215,7 +209,7 @@ def _exited(match: re.Match[str], line: LogLine) -> AnyLogEvent:
     # server.
     if match["process"].startswith("background worker") and int(match["code"]) <= 1:
         return line
-    return Crash(**_shared(line))
+    return Crash(**msgspec.structs.asdict(line))
 
 
 _MAKERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], AnyLogEvent]], ...] = (
