@@ -7,7 +7,7 @@ machine is the nearest one of the first machine, so that it may be off by half a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +22,8 @@ _SUMS = (
     *("transaction_count", "failed_count", "serialization_failure_count", "deadlock_failure_count", "retried_count"),
     *("retry_count", "skipped_count", "tps"),
 )
+_SUMS_OF_RUN = ("client_count", "thread_count", "above_limit_count")
+_SUMS_OF_LOG = ("ok_count", "failed_count", "serialization_count", "deadlock_count", "skipped_count")
 
 
 def merge_pgbench(parts: Sequence[PgbenchSummary]) -> PgbenchSummary:
@@ -76,9 +78,6 @@ def shift_scripts(part: LoadPart, summary: TransactionSummary) -> TransactionSum
         return summary
     scripts = tuple(msgspec.structs.replace(one, script=one.script + part.first_script) for one in summary.scripts)
     return msgspec.structs.replace(summary, scripts=scripts)
-
-
-_SUMS_OF_RUN = ("client_count", "thread_count", "above_limit_count")
 
 
 def _merge_script(parts: Sequence[ScriptResult]) -> ScriptResult:
@@ -211,18 +210,10 @@ def _merge_scripts(summaries: Sequence[TransactionSummary]) -> tuple[ScriptSumma
     merged = []
     for number in numbers:
         same = [one for summary in summaries for one in summary.scripts if one.script == number]
-
-        def total(count: Callable[[ScriptSummary], int], same: list[ScriptSummary] = same) -> int:
-            return sum(count(one) for one in same)
-
         merged.append(
             ScriptSummary(
                 script=number,
-                ok_count=total(lambda one: one.ok_count),
-                failed_count=total(lambda one: one.failed_count),
-                serialization_count=total(lambda one: one.serialization_count),
-                deadlock_count=total(lambda one: one.deadlock_count),
-                skipped_count=total(lambda one: one.skipped_count),
+                **{name: sum(getattr(one, name) for one in same) for name in _SUMS_OF_LOG},
                 late_count=_whole(_add([one.late_count for one in same])),
                 histogram=_merge_histograms([one.histogram for one in same]),
             )
