@@ -22,9 +22,8 @@ _OWN_OPTIONS = frozenset(
 
 def build_repeating(report: ReportInput) -> Iterator[Section]:
     """Yield the section on how to repeat the measurement, with pgdyno and by hand."""
-    own = list_own_commands(report)
-    by_hand = Section(title="With pgbench alone", blocks=list_commands(report)[len(own) :], is_folded=True)
-    blocks: tuple[Block, ...] = (Prose(words=describe_repeating(report)), *own, by_hand)
+    by_hand = Section(title="With pgbench alone", blocks=tuple(list_commands(report)), is_folded=True)
+    blocks: tuple[Block, ...] = (Prose(words=describe_repeating(report)), *list_own_commands(report), by_hand)
     yield Section(title="How to repeat this study", id="repeat", blocks=blocks, is_listed=True)
 
 
@@ -67,12 +66,12 @@ def list_own_commands(report: ReportInput) -> tuple[Code, ...]:
     )
 
 
-def list_commands(report: ReportInput) -> tuple[Code, ...]:
-    """Return commands to paste: to repeat the study with pgdyno, and to load another server with pgbench.
+def list_commands(report: ReportInput) -> list[Code]:
+    """Return commands to paste that load another server with pgbench.
 
     The exact command lines, with paths that no longer exist, are in the record.
     """
-    record, commands = report.record, list(list_own_commands(report))
+    record, commands = report.record, list[Code]()
     if record.dataset is not None and record.dataset.file_sha256 is not None:
         file = f"{report.record_dir}/init/{record.plan.data_name}"
         lines = shlex.join(["psql", "--set=ON_ERROR_STOP=1", f"--file={file}"])
@@ -95,7 +94,7 @@ def list_commands(report: ReportInput) -> tuple[Code, ...]:
                 commands.append(Code(purpose=f"{purpose}{together}", lines="\n".join(each)))
             else:
                 commands.append(Code(purpose=purpose, lines=_by_hand(trial.record.argv, scripts_folder=folder)))
-    return tuple(commands)
+    return commands
 
 
 def _list_by_hand(generators: Sequence[LoadPart], folder: str, *, duration_s: float) -> Iterator[str]:
