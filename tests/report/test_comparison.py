@@ -27,9 +27,9 @@ from pgdyno.report.sections.comparison.method import describe_method, describe_n
 from pgdyno.report.sections.comparison.section import build_comparisons, build_verdicts
 from pgdyno.report.sections.comparison.tables import matrix_table, verdict_table
 from pgdyno.report.sections.comparison.variants import describe_variants, variants_table
-from pgdyno.report.sections.conditions.places import places_table
 from pgdyno.report.sections.durability import find_durability_given_up
 from pgdyno.report.sections.head import describe_study
+from pgdyno.report.sections.machine import places_table
 from pgdyno.report.study import build_report as build_report_document
 from pgdyno.report.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict, state_verdict
 from pgdyno.spec.initdb import InitdbChoices

@@ -1,4 +1,4 @@
-"""Build the tables of the machine: its CPUs, memory and disks, and the kernel settings."""
+"""Build the tables of the machine: its CPUs, memory and disks, how it was watched, and the kernel settings."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import msgspec
 from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import CpuTopology, HostFacts
+from pgdyno.record.types import StudyRecord
+from pgdyno.report.clock_words import format_offset
 from pgdyno.report.document import Prose, Section, Tone
-from pgdyno.report.format import format_bytes, format_number
+from pgdyno.report.format import format_bytes, format_number, format_seconds
+from pgdyno.report.host_words import name_load_machine
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections.conditions.emulated import emulation_table
 from pgdyno.report.sections.conditions.given_server import build_given_machine, given_table
 from pgdyno.report.sections.conditions.load_hosts import load_hosts_table
-from pgdyno.report.sections.conditions.places import places_table
 from pgdyno.report.sections.conditions.preflight import summarise
-from pgdyno.report.sections.conditions.watched import watched_table
 from pgdyno.report.sections.context import gaps_table, versions_table
 from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
 from pgdyno.report.sections.disk.uses import card_tables
@@ -124,6 +126,55 @@ def kernel_table(host: HostFacts) -> Table:
     return Table(
         caption="Kernel settings", columns=columns("Setting", "Value"), rows=rows, remark=remark, level=Level.DETAIL
     )
+
+
+def watched_table(report: ReportInput) -> Table | None:
+    """Build the table of how the machine of a given server was watched; None where it was not."""
+    watched = report.record.server_host
+    if watched is None:
+        return None
+    clocks = [trial.server_clock for trial in report.analysis.trials if trial.server_clock is not None]
+    is_same = watched.is_load_host and not report.record.load_hosts
+    rows: list[tuple[Cell, ...]] = [
+        (text("Reached by"), code(f"ssh {watched.ssh}")),
+        (text("Watched with"), text(f"Python {watched.python}, which was sent there and left nothing")),
+        (text("The load came from"), text("the same machine" if is_same else name_load_machine(report.record))),
+    ]
+    if clocks:
+        worst = max(clocks, key=lambda one: one.uncertainty_s)
+        rows.append((text("Its clock, ahead of the load's"), text(f"{format_offset(clocks[0])}, in the first trial")))
+        rows.append((text("Largest error of its times"), text(format_seconds(worst.uncertainty_s))))
+    remark = "Its samples are on its own clock in the record, and are converted when the record is read."
+    return Table(caption="Watched by ssh", columns=columns("", "Value"), rows=tuple(rows), remark=remark)
+
+
+def places_table(record: StudyRecord) -> Table | None:
+    """Build the table of the places of the variants' clusters; None if all lay in one."""
+    experiment = record.plan.experiment
+    if not record.places or experiment is None:
+        return None
+    names: dict[int, list[str]] = {}
+    for variant in experiment.variants:
+        names.setdefault(record.find_place((variant.name,)), []).append(variant.name)
+    rows = []
+    for number, of in names.items():
+        disk, wal = record.places[number].data_disk, record.places[number].wal
+        rows.append(
+            (
+                text(join_names(of)),
+                code(disk.path),
+                text(_describe_system(disk)),
+                text("with the data" if wal.device == disk.device else f"{_describe_system(wal)}, {wal.path}"),
+                text(disk.scheduler),
+                text(None if disk.read_ahead_kb is None else f"{disk.read_ahead_kb} kB"),
+            )
+        )
+    titles = columns("Variants", "Data directory", "Disk", "pg_wal", "I/O scheduler", "Read-ahead")
+    return Table(caption="Disks of the variants", columns=titles, rows=tuple(rows))
+
+
+def _describe_system(disk: DiskFacts) -> str:
+    return f"{disk.filesystem} ({disk.mount_options}) on {disk.shown_device}, {format_bytes(disk.size_bytes)}"
 
 
 def preflight_table(report: ReportInput) -> Table | None:
