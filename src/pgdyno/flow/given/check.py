@@ -31,7 +31,7 @@ class GivenCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Return the check as a JSON document."""
-        from pgdyno.report.documents.given_server import given_check_document  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.documents.check import given_check_document  # noqa: PLC0415 - each form loads what it needs
         from pgdyno.report.sections.conditions.given_server import describe_given  # noqa: PLC0415
 
         return msgspec.json.encode(given_check_document(describe_given(self.server), self.findings, self.server))

@@ -1,17 +1,18 @@
-"""Make the published document of a preflight: `pgdyno check --json`."""
+"""Make the published documents of `pgdyno check --json`: of a preflight, and of a server that a connection string names."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import msgspec
 
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.rules import should_wait
+from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, Unseen
 from pgdyno.report.severity_words import name_severity
 
 CHECK_VERSION = 1
+GIVEN_CHECK_VERSION = 1
 
 
 class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +41,24 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     facts: PreflightFacts
 
 
+class GivenCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The output of `pgdyno check --dsn --json`. Fields may be added; renaming one needs a new version."""
+
+    format: str = "pgdyno-check-server"
+    version: int = GIVEN_CHECK_VERSION
+    subject: str
+    would_spoil: bool
+    findings: tuple[FindingDocument, ...]
+    server: GivenServer
+
+
 def check_document(
-    subject: str, findings: Sequence[Finding], *, host: HostFacts, facts: PreflightFacts
+    subject: str, findings: tuple[Finding, ...], *, host: HostFacts, facts: PreflightFacts
 ) -> CheckDocument:
     """Return a preflight as a document, with everything that was observed."""
     return CheckDocument(
         subject=subject,
-        would_spoil=would_spoil(findings),
+        would_spoil=should_wait(findings),
         findings=tuple(map(describe_finding, findings)),
         unseen=facts.unseen,
         host=host,
@@ -54,9 +66,14 @@ def check_document(
     )
 
 
-def would_spoil(findings: Sequence[Finding]) -> bool:
-    """Return whether a finding would invalidate a measurement."""
-    return any(finding.severity is Severity.CRITICAL for finding in findings)
+def given_check_document(subject: str, findings: tuple[Finding, ...], server: GivenServer) -> GivenCheckDocument:
+    """Return what was seen of a server as a document."""
+    return GivenCheckDocument(
+        subject=subject,
+        would_spoil=should_wait(findings),
+        findings=tuple(map(describe_finding, findings)),
+        server=server,
+    )
 
 
 def describe_finding(finding: Finding) -> FindingDocument:
