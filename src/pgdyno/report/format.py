@@ -34,7 +34,6 @@ def format_began(started_at: str) -> str:
 format_bytes = units.format_bytes
 format_bytes_per_s = units.format_bytes_per_s
 format_cpus = units.format_cpus
-count_things = units.count_things
 
 
 class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +110,7 @@ def format_more_time(seconds: float) -> str:
     for size, step, most, name in ((1, 10, 100, "second"), (60, 1, 100, "minute"), (3600, 1, 48, "hour")):
         count = math.ceil(seconds / size / step) * step
         if count < most:
-            return count_things(count, f"more {name}")
+            return units.count_things(count, f"more {name}")
     return f"{math.ceil(seconds / 86_400):,} more days"
 
 

@@ -12,14 +12,8 @@ import msgspec
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.sweep.statuses import LoadStatus
-from pgdyno.report.format import (
-    EffectText,
-    count_things,
-    format_effect,
-    format_more_time,
-    format_roughly,
-    format_within,
-)
+from pgdyno.report.format import EffectText, format_effect, format_more_time, format_roughly, format_within
+from pgdyno.units import count_things
 
 METRIC_WORDS = {
     "tps": "TPS",

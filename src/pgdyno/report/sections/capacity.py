@@ -18,7 +18,6 @@ from pgdyno.analyse.sweep.knee import KNEE_RATIO
 from pgdyno.report.format import (
     NO_USEFUL_INTERVAL,
     EffectText,
-    count_things,
     format_bytes,
     format_effect,
     format_estimate,
@@ -31,7 +30,7 @@ from pgdyno.report.lists import join_names
 from pgdyno.report.sections.disk.card import format_rate
 from pgdyno.report.sections.price.words import format_money
 from pgdyno.report.table import Cell, Table, absent, columns, text
-from pgdyno.units import with_capital
+from pgdyno.units import count_things, with_capital
 
 PROJECTION_REMARK = (
     "Projections are calculated, not measured. Each range begins at the measured TPS, since more of one resource may"

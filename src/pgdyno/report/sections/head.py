@@ -19,7 +19,6 @@ from pgdyno.record.types import StudyRecord, TrialStatus
 from pgdyno.report.document import Block, Fact, Facts, Look, Prose, Section, Tone
 from pgdyno.report.format import (
     EstimateText,
-    count_things,
     format_bytes,
     format_confidence,
     format_cpus,
@@ -43,6 +42,7 @@ from pgdyno.report.sections.durability import find_durability_given_up, list_dur
 from pgdyno.report.sections.links import name_workload
 from pgdyno.report.sections.predictions import describe_predictions
 from pgdyno.spec.failover import FailoverKind
+from pgdyno.units import count_things
 
 MIXED_REMARK = (
     "Variants alternate within each of these trials, and the charts over time go up and down with them. TPS and"

@@ -8,12 +8,13 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.types import PartAnalysis, WorkloadAnalysis
 from pgdyno.plan.types import PlannedPart, PlannedWorkload
 from pgdyno.report.document import Block, Prose, Section
-from pgdyno.report.format import count_things, format_estimate, format_number
+from pgdyno.report.format import format_estimate, format_number
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.tables import estimate_cell
 from pgdyno.report.table import Cell, Table, absent, columns, text
+from pgdyno.units import count_things
 
 _LATENCIES = ("mean", "p50", "p95", "p99")
 _IN_ALL = "all parts"

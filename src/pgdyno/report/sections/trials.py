@@ -10,7 +10,6 @@ from pgdyno.facts.metrics import all_metrics
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.format import (
     ABSENT,
-    count_things,
     format_confidence,
     format_count,
     format_estimate,
@@ -24,6 +23,7 @@ from pgdyno.report.format import (
 from pgdyno.report.sections.head import advise_trials, has_idle_trial, is_mixed, name_trial
 from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
 from pgdyno.report.verdict_words import METRIC_WORDS
+from pgdyno.units import count_things
 
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
 _NO_STEADY_PART = "no steady part was determined: TPS and latencies cover the whole load"

@@ -11,7 +11,7 @@ from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report.charts.strip import strip_chart
 from pgdyno.report.charts.trial import list_zero_charts, marked_events, trial_charts
 from pgdyno.report.document import Block, ChartBlock, Charts, Code, Look, Prose, Section, Tone
-from pgdyno.report.format import count_things, format_seconds
+from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections import head, trials
@@ -23,6 +23,7 @@ from pgdyno.report.sections.links import name_figure, name_time, name_trial_part
 from pgdyno.report.sections.predictions import predictions_table
 from pgdyno.report.sections.quoted import course_table, growth_table, quoted_table, waiting_table
 from pgdyno.report.table import Table
+from pgdyno.units import count_things
 
 # The size of all charts of a page, at about six bytes a value: 2.4 MB beside 0.9 MB of Vega, below 5 MB in all.
 _VALUES_PER_PAGE = 400_000

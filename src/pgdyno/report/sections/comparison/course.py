@@ -8,11 +8,12 @@ from pgdyno.analyse.comparison.answers import SPEED_METRICS
 from pgdyno.analyse.comparison.course import compare_courses
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.report.format import NO_USEFUL_INTERVAL, count_things, format_effect, is_useless
+from pgdyno.report.format import NO_USEFUL_INTERVAL, format_effect, is_useless
 from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.tables import estimate_cell
 from pgdyno.report.table import Cell, Table, absent, columns, text
+from pgdyno.units import count_things
 
 _MOST_VARIANTS = 7
 _REMARK = (

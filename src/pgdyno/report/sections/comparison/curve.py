@@ -10,10 +10,10 @@ from pgdyno.analyse.sweep.knee import KNEE_RATIO
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
 from pgdyno.analyse.sweep.statuses import CLIMBING
 from pgdyno.plan.experiment import Experiment, list_crossed_levels
-from pgdyno.report.format import count_things, format_clients, format_estimate, format_more_time
+from pgdyno.report.format import format_clients, format_estimate, format_more_time
 from pgdyno.report.lists import join_names
 from pgdyno.report.verdict_words import name_status
-from pgdyno.units import with_capital
+from pgdyno.units import count_things, with_capital
 
 _UNKNOWN = "how much longer that takes is not known yet"
 _TOO_NEAR = ", too near to a limit between two statuses"

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from pgdyno.analyse.comparison.plans import PlanChange, StatementPlans
 from pgdyno.report.document import Block, Prose, Tone
-from pgdyno.report.format import count_things
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.table import Table, code, columns, text
+from pgdyno.units import count_things
 
 _WIDTH = 60
 _MOST_NAMED = 4

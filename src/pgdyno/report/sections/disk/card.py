@@ -15,10 +15,10 @@ from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import Estimate, is_too_wide, map_estimate
 from pgdyno.explain.finding import Severity
 from pgdyno.record.device.disk_card import DiskCard
-from pgdyno.report.format import count_things, format_bytes, format_estimate, format_number, format_seconds
+from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds
 from pgdyno.report.input import CardView
 from pgdyno.report.sections.disk.layout import describe_declared
-from pgdyno.units import PAGE_BYTES
+from pgdyno.units import PAGE_BYTES, count_things
 
 ENTRY_WORDS = {
     DiskFigureKey.RANDOM_READ: "random reads, 8 kB",

@@ -11,16 +11,10 @@ from pgdyno.analyse.search.latency_limit import LimitAnswer, RateVerdict
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.plan.search import CAPACITY_ROUNDS, Search
 from pgdyno.report.charts.search import RATE_HUES
-from pgdyno.report.format import (
-    count_things,
-    format_estimate,
-    format_more_time,
-    format_number,
-    format_roughly,
-    format_share_exactly,
-)
+from pgdyno.report.format import format_estimate, format_more_time, format_number, format_roughly, format_share_exactly
 from pgdyno.report.input import ReportInput
 from pgdyno.report.restore_words import describe_start
+from pgdyno.units import count_things
 
 MARKS = {RateVerdict.HOLDS: "▲", RateVerdict.FAILS: "▼", RateVerdict.UNDECIDED: "?"}
 """Beside the colour, for whoever does not see it."""

@@ -11,7 +11,7 @@ import msgspec
 
 from pgdyno.errors import with_program
 from pgdyno.report.document import Block, Document, Listing, ListRow, Prose, Section
-from pgdyno.report.format import ABSENT, count_things, format_bytes
+from pgdyno.report.format import ABSENT, format_bytes
 from pgdyno.report.sections.tuning.view import (
     COST_WORDS,
     TuningView,
@@ -25,6 +25,7 @@ from pgdyno.report.sections.tuning.view import (
 )
 from pgdyno.tune.rules.standbys import AWAY
 from pgdyno.tune.types import Derived, DerivedSettings, Known, Layer, Origin, Target
+from pgdyno.units import count_things
 
 _TITLES = ("setting", "now", "derived", "takes")
 # The longest name of a setting of PostgreSQL has 37 characters, of the kernel 38.

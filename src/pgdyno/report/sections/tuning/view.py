@@ -8,11 +8,12 @@ import msgspec
 
 from pgdyno.facts.gucs import ChangeCost, show_mode
 from pgdyno.record.machine.preflight import Unseen
-from pgdyno.report.format import count_things, format_bytes, format_bytes_per_s, format_number, format_seconds
+from pgdyno.report.format import format_bytes, format_bytes_per_s, format_number, format_seconds
 from pgdyno.report.lists import join_names
 from pgdyno.report.setting_words import show_setting
 from pgdyno.tune.differences import find_difference
 from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Known, Origin, Target, TuningSubject
+from pgdyno.units import count_things
 
 COST_WORDS = {
     ChangeCost.SESSION: "reload",
