@@ -17,9 +17,10 @@ def name_by_letters(things: Sized) -> list[str]:
     return [letters[place] if place < len(letters) else f"{place + 1}" for place in range(len(things))]
 
 
-def join_names(names: list[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Join names: `a`, `a and b`, `a, b and c`."""
-    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
+    listed = list(names)
+    return "".join(listed) if len(listed) < 2 else f"{', '.join(listed[:-1])} and {listed[-1]}"
 
 
 def split_shared_end(texts: Sequence[str]) -> tuple[tuple[str, ...], str]:

@@ -146,7 +146,7 @@ def _name_loads(names: tuple[str, ...], report: ReportInput) -> str:
     named = name_workloads(names, report)
     if named == (EVERYWHERE,):
         return "these loads"
-    return join_places(named) if any(", " in name for name in named) else join_names(list(named))
+    return join_places(named) if any(", " in name for name in named) else join_names(named)
 
 
 def _why_not_judged(workload: WorkloadAnalysis, report: ReportInput) -> str:

@@ -50,7 +50,7 @@ def build_parts(report: ReportInput) -> Iterator[Section]:
 
 def _describe(load: PlannedWorkload, named: int) -> str:
     hosts = f" from {count_things(load.count_hosts(named), 'load host')}" if named else ""
-    return f"{load.name} is {join_names([*map(_describe_part, load.parts)])}, side by side as one load{hosts}."
+    return f"{load.name} is {join_names(map(_describe_part, load.parts))}, side by side as one load{hosts}."
 
 
 def _describe_part(part: PlannedPart) -> str:
@@ -71,7 +71,7 @@ def _list_rows(workload: WorkloadAnalysis, *, has_failed: bool) -> Iterator[tupl
 
 
 def _name(part: PartAnalysis) -> str:
-    return f"{part.name} at {join_names(list(dict.fromkeys(part.endpoints)))}"
+    return f"{part.name} at {join_names(dict.fromkeys(part.endpoints))}"
 
 
 def _make_row(

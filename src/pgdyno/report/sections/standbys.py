@@ -69,7 +69,7 @@ def build_standbys(report: ReportInput) -> Iterator[Section]:
 
 
 def _describe(report: ReportInput, count: int) -> str:
-    names, is_one = join_names([*name_standbys(count)]), count == 1
+    names, is_one = join_names(name_standbys(count)), count == 1
     used = [
         cpu.cpus
         for workload in report.analysis.workloads

@@ -104,7 +104,7 @@ def _list_missing(answers: WorkloadAnswers) -> Iterator[str]:
 
 def _name_variants(names: Sequence[str]) -> str:
     if len(names) <= _MOST_NAMED:
-        return join_names(list(names))
+        return join_names(names)
     return join_names([*names[: _MOST_NAMED - 1], f"{len(names) - _MOST_NAMED + 1} others"])
 
 

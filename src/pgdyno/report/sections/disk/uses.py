@@ -57,7 +57,7 @@ def card_tables(report: ReportInput) -> Iterator[Table]:
     named = [("Data disk", report.disk), ("WAL disk", report.wal)]
     for one in report.further:
         disk = "WAL disk" if one.content == "WAL" else "Data disk"
-        named.append((f"{disk} of {join_names(list(one.variants))}", one.view))
+        named.append((f"{disk} of {join_names(one.variants)}", one.view))
     yield from (_card_table(view, caption) for caption, view in named if view is not None)
 
 

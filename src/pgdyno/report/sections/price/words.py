@@ -71,7 +71,7 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno", record: str = 
     first, *others = cost.costs
     months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
     months += [f"{format_money(one.per_month, cost.currency)} {name_term(one.term)}" for one in others]
-    without = f", without {join_names(list(cost.left_out))}" if cost.left_out else ""
+    without = f", without {join_names(cost.left_out)}" if cost.left_out else ""
     sentence = f"{cost.name} costs {join_names(months)}{_say_machines(price)}{without}"
     of_first = "" if first.term is Term.OWN else f" {name_term(first.term)}"
     million = _list_costs(
@@ -148,7 +148,7 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     if Term.OWN not in {one.term for one in cost.costs}:
         yield f"Prices are those of {cost.region}{where}; without taxes, traffic, snapshots and support."
     if cost.left_out:
-        yield f"Not counted: {join_names(list(cost.left_out))}."
+        yield f"Not counted: {join_names(cost.left_out)}."
     yield from _list_absent(cost.absent)
     if cost.look_up:
         yield f"{with_capital(_HOW_TO_LOOK_UP.format(pages=cost.look_up))}."

@@ -131,7 +131,7 @@ def describe_subject(view: TuningView) -> str:
 
 def describe_trial(view: TuningView) -> str:
     """Describe how PostgreSQL has tried the settings."""
-    but = f" but {join_names(list(view.unchecked))}, whose value this build lacks" if view.unchecked else ""
+    but = f" but {join_names(view.unchecked)}, whose value this build lacks" if view.unchecked else ""
     takes, empty = f"PostgreSQL {view.version} accepts all of these values{but} (`postgres -C`)", "on an empty cluster"
     match view.tried:
         case Tried.VALUES:
