@@ -35,19 +35,14 @@ def describe_wal_disk(record: StudyRecord) -> str:
 
 def describe_given(record: StudyRecord) -> str:
     """Describe where a given server is reached, its machine where that was watched, and where the load came from."""
-    if record.host is None or record.given is None:
-        return describe_unseen(record)
+    at = "" if record.given is None else f" at {record.given.address}"
+    server = f"PostgreSQL {record.server.version.partition(' ')[0]}{at}"
+    if record.host is None:
+        return f"{server}, whose machine was not seen{describe_load_host(record)}"
     watched = record.server_host
     is_same = watched is not None and watched.is_load_host and not record.load_hosts
     load = "; the load came from the same machine" if is_same else describe_load_host(record)
-    version = record.server.version.partition(" ")[0]
-    return f"PostgreSQL {version} at {record.given.address}, on {describe_named_machine(record)}{load}"
-
-
-def describe_unseen(record: StudyRecord) -> str:
-    """Describe where a server whose machine nobody saw is reached, and where its load came from."""
-    at = "" if record.given is None else f" at {record.given.address}"
-    return f"PostgreSQL {record.server.version.partition(' ')[0]}{at}, whose machine was not seen{describe_load_host(record)}"
+    return f"{server}, on {describe_named_machine(record)}{load}"
 
 
 def after_name(host: HostFacts, words: str) -> str:
