@@ -26,7 +26,7 @@ from pgdyno.report.sections.disk.declared import compare_with_declared, declared
 from pgdyno.report.sections.disk.uses import card_tables
 from pgdyno.report.sections.head import SIZES_REMARK
 from pgdyno.report.severity_words import name_severity
-from pgdyno.report.table import Cell, Table, code, columns, text
+from pgdyno.report.table import Cell, Table, absent, code, columns, text
 from pgdyno.units import count_things
 
 # The drivers of virtual disks report no reliable facts about the medium behind them.
@@ -94,9 +94,9 @@ def host_table(host: HostFacts, wal: DiskFacts | None = None) -> Table:
         *([] if host.topology is None else [("Topology of CPUs", text(_describe_topology(host.topology)))]),
         ("Memory", text(memory)),
         ("Swap", text(format_bytes(host.swap_bytes) if host.swap_bytes else "none")),
-        *((title, text(getattr(host, name), note=None if getattr(host, name) else host.absent.get(name, "not found"))) for name, title in optional.items()),
+        *((title, _known_cell(host, name, getattr(host, name))) for name, title in optional.items()),
         ("Load average at the start", text(format_number(host.load_average_1min))),
-        *(_list_disk(host, disk, wal) if disk.is_known else [("Disk", text(None, note="the role may not know the data's folder"))]),
+        *(_list_disk(host, disk, wal) if disk.is_known else [("Disk", absent("the role may not know the data's folder"))]),
     ]  # fmt: skip
     rows = tuple((text(name), cell) for name, cell in facts)
     return Table(caption="Machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
@@ -112,11 +112,14 @@ def _list_disk(host: HostFacts, disk: DiskFacts, wal: DiskFacts | None) -> list[
             ("Disk of pg_wal", text(_describe_disk(host, wal))),
             ("File system of pg_wal", text(f"{wal.filesystem} ({wal.mount_options}), {format_bytes(wal.free_bytes)} free of {format_bytes(wal.size_bytes)}")),
         ]),
-        ("Disk space", text(room, note=None if room else "this account may not look at it")),
-        ("I/O scheduler", text(disk.scheduler, note=None if disk.scheduler else host.absent.get("scheduler", "not found"))),
-        ("Read-ahead", text(f"{disk.read_ahead_kb} kB" if disk.read_ahead_kb is not None else None,
-                            note=None if disk.read_ahead_kb is not None else host.absent.get("read_ahead_kb", "not found"))),
+        ("Disk space", text(room) if room else absent("this account may not look at it")),
+        ("I/O scheduler", _known_cell(host, "scheduler", disk.scheduler)),
+        ("Read-ahead", _known_cell(host, "read_ahead_kb", None if disk.read_ahead_kb is None else f"{disk.read_ahead_kb} kB")),
     ]  # fmt: skip
+
+
+def _known_cell(host: HostFacts, name: str, value: str | None) -> Cell:
+    return text(value) if value else absent(host.absent.get(name, "not found"))
 
 
 def kernel_table(host: HostFacts) -> Table:
