@@ -30,7 +30,7 @@ def build_emulated(report: ReportInput) -> Iterator[Block]:
     if host is None or not host.emulate:
         return
     shape = make_shape(host)
-    near = [words for name, view in _list_cards(report) if (words := _describe_nearness(name, view, host))]
+    near = [words for name, view, disk in _list_cards(report, host) if (words := _describe_nearness(name, view, disk))]
     came = f" {'; '.join(near)} (measured over declared)." if near else " The emulated disks were not measured."
     yield Prose(
         strong="Emulated:",
@@ -47,7 +47,7 @@ def emulation_table(report: ReportInput) -> Table | None:
     host = report.record.study.host
     if host is None or not host.emulate:
         return None
-    rows = [row for name, view in _list_cards(report) for row in _list_rows(name, view, host)]
+    rows = [row for name, view, disk in _list_cards(report, host) for row in _list_rows(name, view, disk)]
     if not rows:
         return None
     return Table(
@@ -59,10 +59,12 @@ def emulation_table(report: ReportInput) -> Table | None:
     )
 
 
-def _list_cards(report: ReportInput) -> Iterator[tuple[str, CardView]]:
-    for name, view in (("data", report.disk), ("WAL", report.wal)):
+def _list_cards(report: ReportInput, host: HostSpec) -> Iterator[tuple[str, CardView, Disk | None]]:
+    """Yield the cards that there are, each with the disk that it should be like; None where none is declared."""
+    shape = make_shape(host)
+    for name, view, disk in (("data", report.disk, shape.disk), ("WAL", report.wal, shape.wal_disk)):
         if view is not None:
-            yield name, view
+            yield name, view, disk
 
 
 def _list_excess(report: ReportInput, host: HostSpec) -> Iterator[str]:
@@ -79,9 +81,9 @@ def _list_excess(report: ReportInput, host: HostSpec) -> Iterator[str]:
         yield "that a disk that spins needs no seek between pages in a row, WAL among them: its IOPS hold for these, too"
 
 
-def _describe_nearness(name: str, view: CardView, host: HostSpec) -> str:
+def _describe_nearness(name: str, view: CardView, disk: Disk | None) -> str:
     ratios = [one.ratio.value for one in view.efficiencies if one.key is not DiskFigureKey.FLUSHES and one.ratio.value]
-    flush_us, disk = _find_flush_us(view), _find_disk(name, host)
+    flush_us = _find_flush_us(view)
     parts = []
     if ratios:
         low, high = format_percent(min(ratios)), format_percent(max(ratios))
@@ -91,8 +93,7 @@ def _describe_nearness(name: str, view: CardView, host: HostSpec) -> str:
     return f"{name}: {join_names(parts)}" if parts else ""
 
 
-def _list_rows(name: str, view: CardView, host: HostSpec) -> Iterator[tuple[Cell, ...]]:
-    disk = _find_disk(name, host)
+def _list_rows(name: str, view: CardView, disk: Disk | None) -> Iterator[tuple[Cell, ...]]:
     if disk is None:
         return
     for one in view.efficiencies:
@@ -112,11 +113,6 @@ def _list_rows(name: str, view: CardView, host: HostSpec) -> Iterator[tuple[Cell
 
 def _note_assumed(wanted: Known) -> str | None:
     return f"assumed: {wanted.how}" if wanted.origin is Origin.ASSUMED else None
-
-
-def _find_disk(name: str, host: HostSpec) -> Disk | None:
-    shape = make_shape(host)
-    return shape.wal_disk if name == "WAL" else shape.disk
 
 
 def _find_flush_us(view: CardView) -> float | None:
