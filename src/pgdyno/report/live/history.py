@@ -18,7 +18,7 @@ from pgdyno.report.history import (
     name_record,
     say_when,
 )
-from pgdyno.units import count_things
+from pgdyno.units import count_subject
 
 
 class RecordPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +59,7 @@ def view_histories(histories: Sequence[History], *, unread_count: int) -> Histor
     """
     remark = ""
     if unread_count:
-        records = count_things(unread_count, "earlier record")
-        remark = f"{records} {'is' if unread_count == 1 else 'are'} not read yet; `pgdyno history` reads all of them."
+        remark = f"{count_subject(unread_count, 'earlier record')} not read yet; `pgdyno history` reads all of them."
     return HistoriesView(histories=tuple(map(_view, histories)), remark=remark)
 
 

@@ -23,7 +23,7 @@ from pgdyno.report.format import (
 from pgdyno.report.sections.head import advise_trials, has_idle_trial, is_mixed, name_trial
 from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
 from pgdyno.report.verdict_words import METRIC_WORDS
-from pgdyno.units import count_things
+from pgdyno.units import count_subject
 
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
 _NO_STEADY_PART = "no steady part was determined: TPS and latencies cover the whole load"
@@ -284,7 +284,7 @@ def choose_columns(
     left = len(trials) - _MOST_COLUMNS
     if left <= 0:
         return trials, ""
-    not_shown = f"{count_things(left, 'more trial')} {'is' if left == 1 else 'are'} not shown"
+    not_shown = f"{count_subject(left, 'more trial')} not shown"
     late = [trial for trial in trials[_MOST_COLUMNS:] if trial is workload.representative]
     shown = [*trials[: _MOST_COLUMNS - len(late)], *late]
     return shown, f"{not_shown}: `pgdyno export` writes {what}."

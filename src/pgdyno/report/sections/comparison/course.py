@@ -13,7 +13,7 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.tables import estimate_cell
 from pgdyno.report.table import Cell, Table, absent, columns, text
-from pgdyno.units import count_things
+from pgdyno.units import count_subject
 
 _MOST_VARIANTS = 7
 _REMARK = (
@@ -44,7 +44,7 @@ def courses_table(answers: WorkloadAnswers, trials: Iterable[TrialAnalysis]) -> 
         )
         for step in steps
     )
-    more = f" {count_things(left, 'more variant')} {'is' if left == 1 else 'are'} not shown." if left > 0 else ""
+    more = f" {count_subject(left, 'more variant')} not shown." if left > 0 else ""
     titles = columns("", answers.reference.title, *(variant.title for variant in shown), numbers_from=1)
     return Table(
         caption="TPS over the course of a trial",

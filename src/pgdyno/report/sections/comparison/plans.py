@@ -11,7 +11,7 @@ from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.table import Table, code, columns, text
-from pgdyno.units import count_things
+from pgdyno.units import count_subject, count_things
 
 _WIDTH = 60
 _MOST_NAMED = 4
@@ -43,11 +43,7 @@ def headline_plans(answers: WorkloadAnswers) -> Iterator[Prose]:
     first = differing[0]
     nodes = ", ".join(f"{group.node} with {_name_variants(group.variants)}" for group in first.groups)
     others = len(differing) - 1
-    more = (
-        f" {count_things(others, 'more statement')} {'is' if others == 1 else 'are'} planned differently."
-        if others
-        else ""
-    )
+    more = f" {count_subject(others, 'more statement')} planned differently." if others else ""
     yield Prose(
         strong="Plans differ:", words=f"{_shorten(first.name)}: {nodes}.{more}", tone=Tone.SMALL, level=Level.HEADLINE
     )
