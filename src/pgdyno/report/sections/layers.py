@@ -53,8 +53,11 @@ def build_gain(report: ReportInput) -> Iterator[Block]:
     tuned = report.record.tuned
     if tuned is None:
         return
-    for words in warn_slower(report):
-        yield Prose(words=words, tone=Tone.ALARM, level=Level.HEADLINE)
+    # That the set is slower comes before everything else.
+    for one in report.findings:
+        if one.rule == SLOWER:
+            words = f"{one.claim} On {one.workload}: {one.evidence}. {one.advice}"
+            yield Prose(words=words, tone=Tone.ALARM, level=Level.HEADLINE)
     blocks: list[Block] = []
     if tuned.is_layered:
         blocks += [
@@ -76,12 +79,6 @@ def build_derived(report: ReportInput) -> Iterator[Section]:
 def describe_proofs(report: ReportInput) -> tuple[tuple[str, str], ...]:
     """Return whether the set is faster than stock, for each workload, with the figures."""
     return tuple(_describe_proof(gain) for gain in _find_gains(report) if gain.layer is None)
-
-
-def warn_slower(report: ReportInput) -> tuple[str, ...]:
-    """Warn that the set is slower than stock, before everything else; nothing where it is not."""
-    slower = [finding for finding in report.findings if finding.rule == SLOWER]
-    return tuple(f"{finding.claim} On {finding.workload}: {finding.evidence}. {finding.advice}" for finding in slower)
 
 
 def describe_trial_set(report: ReportInput) -> tuple[str, ...]:
@@ -131,8 +128,11 @@ def layers_table(report: ReportInput) -> Table | None:
     if tuned is None or not tuned.is_layered:
         return None
     workloads = [comparison.workload for comparison in report.analysis.comparisons]
-    rows = []
-    for layer, gains in list_layers(report):
+    found, rows = _find_gains(report), []
+    for layer in tuned.layers:
+        if layer.variant is None:
+            continue
+        gains = tuple(gain for gain in found if gain.layer == layer.name)
         names = ", ".join(f"{name} = {tuned.find(name).value}" for name in layer.settings)
         rows.append(
             (
@@ -149,18 +149,6 @@ def layers_table(report: ReportInput) -> Table | None:
         rows=tuple(rows),
         remark=_GAIN_REMARK,
         level=Level.HEADLINE,
-    )
-
-
-def list_layers(report: ReportInput) -> tuple[tuple[TunedLayer, tuple[Gain, ...]], ...]:
-    """Return each layer that was taken out, with its gain on every workload."""
-    tuned = report.record.tuned
-    gains = _find_gains(report)
-    layers = () if tuned is None else tuned.layers
-    return tuple(
-        (layer, tuple(gain for gain in gains if gain.layer == layer.name))
-        for layer in layers
-        if layer.variant is not None
     )
 
 
