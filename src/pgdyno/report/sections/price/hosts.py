@@ -26,17 +26,10 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
     """Build the table of machines side by side: hardware, price, speed, and speed for each CPU and for the money."""
     prices = _put_shared_terms_first([one.price for one in priced])
     rows = [(text(title), *(text(show(price)) for price in prices)) for title, show in _HOST_ROWS.items()]
-    title_of_money = f"TPS per {symbol_of(prices[0].cost.currency)}"
     for name in dict.fromkeys(workload.name for price in prices for workload in price.workloads):
         found = [next((one for one in price.workloads if one.name == name), None) for price in prices]
         rows.append((Cell(text=name, is_strong=True), *(_loss_cell(one) for one in found)))
-        if any(one is not None and one.is_average for one in found):
-            rows.append((text("per million"), *map(_average_cell, found, (price.cost.currency for price in prices))))
-            continue
-        for title, show in _FIGURE_ROWS.items():
-            cells = (show(one, price.cost.currency) for one, price in zip(found, prices, strict=True))
-            rows.append((text(title.format(money=symbol_of(prices[0].cost.currency))), *cells))
-        rows.append((text(f"{title_of_money} against {_name(priced[0])}"), *_compare_worths(found)))
+        rows += _list_figures(found, [price.cost.currency for price in prices], first=_name(priced[0]))
     rows += _list_loadings(prices)
     return Table(
         caption="Side by side",
@@ -44,6 +37,35 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
         rows=tuple(rows),
         remark=_describe_figures(priced) + _describe_terms(prices),
     )
+
+
+def _list_figures(
+    found: Sequence[WorkloadWorth | None], currencies: Sequence[str], *, first: str
+) -> Iterator[tuple[Cell, ...]]:
+    """Yield the rows of a workload, whose figures for the money are those on the first terms of each machine.
+
+    Args:
+        found: The workload on each machine; None where it was not run.
+        currencies: The currency of each machine's price.
+        first: The name of the first machine.
+    """
+    worths = [_first_worth(one) for one in found]
+    if any(one is not None and one.is_average for one in found):
+        yield (
+            text("per million"),
+            *map(_show, (None if one is None else one.per_million_at_load for one in worths), currencies),
+        )
+        return
+    for_money = f"TPS per {symbol_of(currencies[0])}"
+    yield text("TPS"), *(_show(None if one is None else one.tps) for one in found)
+    yield text("TPS per CPU"), *(_show(None if one is None else one.tps_per_cpu) for one in found)
+    yield text(f"{for_money} a month"), *(_show(None if one is None else one.tps_per_money) for one in worths)
+    yield text("per million"), *map(_show, (None if one is None else one.per_million for one in worths), currencies)
+    yield text(f"{for_money} against {first}"), *_compare_worths(found)
+
+
+def _show(figure: Estimate | None, currency: str = "") -> Cell:
+    return text(None) if figure is None else estimate_cell(figure, currency)
 
 
 def _put_shared_terms_first(prices: Sequence[StudyPrice]) -> Sequence[StudyPrice]:
@@ -78,7 +100,7 @@ def _list_loadings(prices: Sequence[StudyPrice]) -> Iterator[tuple[Cell, ...]]:
     for name in dict.fromkeys(one.name for price in prices for one in price.loadings):
         found = [next((one for one in price.loadings if one.name == name), None) for price in prices]
         yield Cell(text=name, is_strong=True), *(Cell(text="", tag="" if one is None else tag_of(one)) for one in found)
-        yield text("seconds of a load"), *(text(None) if one is None else estimate_cell(one.load_s) for one in found)
+        yield text("seconds of a load"), *(_show(None if one is None else one.load_s) for one in found)
         for title in ("a load", "a GB loaded"):
             cells = (_loading_cell(one, title, price.cost.currency) for one, price in zip(found, prices, strict=True))
             yield text(title), *cells
@@ -86,8 +108,7 @@ def _list_loadings(prices: Sequence[StudyPrice]) -> Iterator[tuple[Cell, ...]]:
 
 def _loading_cell(one: Loading | None, title: str, currency: str) -> Cell:
     worth = None if one is None else next(iter(one.worths), None)
-    cost = None if worth is None else worth.per_load if title == "a load" else worth.per_gb
-    return text(None) if cost is None else estimate_cell(cost, currency)
+    return _show(None if worth is None else worth.per_load if title == "a load" else worth.per_gb, currency)
 
 
 def _describe_figures(priced: Sequence[PricedRecord]) -> str:
@@ -167,40 +188,10 @@ def _show_ratio(price: StudyPrice) -> str | None:
     return None if ratio is None else format_number(ratio)
 
 
-def _tps_cell(workload: WorkloadWorth | None, _: str) -> Cell:
-    return text(None) if workload is None else estimate_cell(workload.tps)
-
-
-def _cpu_cell(workload: WorkloadWorth | None, _: str) -> Cell:
-    return text(None) if workload is None else estimate_cell(workload.tps_per_cpu)
-
-
-def _money_cell(workload: WorkloadWorth | None, _: str) -> Cell:
-    worth = _first_worth(workload)
-    return text(None) if worth is None else estimate_cell(worth.tps_per_money)
-
-
-def _million_cell(workload: WorkloadWorth | None, currency: str) -> Cell:
-    worth = _first_worth(workload)
-    return text(None) if worth is None else estimate_cell(worth.per_million, currency)
-
-
-def _average_cell(workload: WorkloadWorth | None, currency: str) -> Cell:
-    worth = _first_worth(workload)
-    known = None if worth is None else worth.per_million_at_load
-    return text(None) if known is None else estimate_cell(known, currency)
-
-
 _HOST_ROWS: dict[str, Callable[[StudyPrice], str | None]] = {
     "priced as": lambda price: price.cost.name,
     "a month": _show_month,
     "CPUs": lambda price: None if price.cpu_count is None else f"{price.cpu_count:g}",
     "memory": lambda price: None if price.memory_bytes is None else format_bytes(price.memory_bytes),
     "data : memory": _show_ratio,
-}
-_FIGURE_ROWS: dict[str, Callable[[WorkloadWorth | None, str], Cell]] = {
-    "TPS": _tps_cell,
-    "TPS per CPU": _cpu_cell,
-    "TPS per {money} a month": _money_cell,
-    "per million": _million_cell,
 }
