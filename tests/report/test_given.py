@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
-from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.analyse.transaction_time.shares import Certainty, Resource
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.flow.explain import explain
@@ -92,7 +91,7 @@ def test_a_service_is_asked_by_its_console(tmp_path: Path) -> None:
     assert "on that machine" not in markdown
     assert "Name the server's machine" not in markdown
     assert "--server-host" not in markdown
-    assert "--server-host" not in words(print_document(build_given_check(server, [], exchanges=BUILTIN_EXCHANGES)))
+    assert "--server-host" not in words(print_document(build_given_check(server, [])))
 
 
 def test_how_to_watch_the_machine_is_told(tmp_path: Path) -> None:
@@ -102,7 +101,7 @@ def test_how_to_watch_the_machine_is_told(tmp_path: Path) -> None:
     *_, markdown, _ = forms(store)
     told = [line for line in markdown.splitlines() if "nobody looked at this server's machine. " in line]
     assert [line for line in told if "`--server-host DEST`" in line] == told[:2]
-    assert "--server-host DEST" in words(print_document(build_given_check(SERVER, [], exchanges=BUILTIN_EXCHANGES)))
+    assert "--server-host DEST" in words(print_document(build_given_check(SERVER, [])))
 
 
 def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:
@@ -293,9 +292,7 @@ def test_without_its_clock_a_machines_samples_have_no_time(tmp_path: Path) -> No
 def test_a_check_says_in_plain_words_how_much_the_role_may_see() -> None:
     may = Capability(name="a", group="load", shows="", refusal=None)
     refused = Capability(name="b", group="load", shows="", refusal="no")
-    document = build_given_check(
-        msgspec.structs.replace(SERVER, capabilities=(may, may, refused)), [], exchanges=BUILTIN_EXCHANGES
-    )
+    document = build_given_check(msgspec.structs.replace(SERVER, capabilities=(may, may, refused)), [])
     last = document.blocks[-1]
     assert isinstance(last, Prose)
     assert last.words == f"no problem was found; 2 of the 3 sources above are open to {SERVER.role}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.conduct.given.server import DEFAULT_CLIENTS, name_left_settings
 from pgdyno.errors import ExitCode
 from pgdyno.explain.finding import Finding
@@ -40,7 +39,7 @@ class GivenCheck(msgspec.Struct, frozen=True, kw_only=True):
         """Return the form for the terminal."""
         from pgdyno.report.sections.conditions.given_server import build_given_check  # noqa: PLC0415
 
-        return print_document(build_given_check(self.server, self.findings, exchanges=BUILTIN_EXCHANGES))
+        return print_document(build_given_check(self.server, self.findings))
 
 
 def check_given(dsn: str, *, clients: int | None) -> GivenCheck:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 import msgspec
 
+from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.explain.finding import Finding
 from pgdyno.record.machine.given_server import Capability, GivenServer, RoundTrip
 from pgdyno.record.types import UNSEEN_MACHINE
@@ -41,14 +42,8 @@ _UNSEEN_FACTS = {
 """What nobody saw of a server's machine, and what would show it."""
 
 
-def build_given_check(server: GivenServer, findings: Sequence[Finding], *, exchanges: Mapping[str, int]) -> Document:
-    """Return what one role sees of a server.
-
-    Args:
-        server: The server.
-        findings: What stands between it and a fair measurement.
-        exchanges: Round trips of a transaction, by workload.
-    """
+def build_given_check(server: GivenServer, findings: Sequence[Finding]) -> Document:
+    """Return what one role sees of a server, and what stands between it and a fair measurement."""
     subject = describe_given(server)
     refused = _list_refused(server)
     return Document(
@@ -56,7 +51,7 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, excha
         blocks=(
             Prose(words=subject),
             Claims(claims=tuple(map(make_claim, findings))),
-            Section(title="Round trip", blocks=(Prose(words=_describe_round_trip(server, exchanges)),)),
+            Section(title="Round trip", blocks=(Prose(words=_describe_round_trip(server)),)),
             Section(title=f"What {server.role} may see and do", blocks=(_list_capabilities(server.capabilities),)),
             *_list_grants(server, refused),
             Section(title="Not observed", blocks=(Prose(words=_describe_unseen(server)),)),
@@ -176,12 +171,14 @@ def _list_refused(server: GivenServer) -> list[Capability]:
     return [one for one in server.capabilities if one.refusal is not None]
 
 
-def _describe_round_trip(server: GivenServer, exchanges: Mapping[str, int]) -> str:
+def _describe_round_trip(server: GivenServer) -> str:
     trip = server.round_trip
     taken = f"An empty statement takes {format_seconds(trip.median_s)} there and back ({_name_median(trip)})."
     if server.is_local:
         return taken
-    bounds = [f"{float(f'{1 / (trip.median_s * count):.2g}'):,.0f} of {name}" for name, count in exchanges.items()]
+    bounds = [
+        f"{float(f'{1 / (trip.median_s * count):.2g}'):,.0f} of {name}" for name, count in BUILTIN_EXCHANGES.items()
+    ]
     return f"{taken} However fast the server is, one client makes at most about {join_names(bounds)} a second."
 
 
