@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
-from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report.document import Prose, Section
 from pgdyno.report.format import format_count, format_number, format_percent
 from pgdyno.report.input import ReportInput
@@ -27,7 +27,7 @@ def time_table(workload: WorkloadAnalysis) -> Table | None:
     time = trial.time
     how = Column(title="Basis", level=Level.DETAIL)
     return Table(
-        caption=_caption_time(trial, time),
+        caption=f"Transaction time breakdown: {format_number(time.transaction_ms)} ms in {name_trial(trial)}",
         columns=(*columns("Resource", "ms", "Share", numbers_from=1), how),
         rows=tuple(_time_row(share, time) for share in time.shares),
         remark=" ".join(_describe_time(time)),
@@ -53,10 +53,6 @@ def build_price(report: ReportInput) -> Iterator[Section]:
         words = tuple(Prose(words=one) for one in explain_price(price))
         tables = tuple(table for table in made if table is not None)
         yield Section(title="Prices", id="price", blocks=(*words, *tables), is_listed=True)
-
-
-def _caption_time(trial: TrialAnalysis, time: TransactionTime) -> str:
-    return f"Transaction time breakdown: {format_number(time.transaction_ms)} ms in {name_trial(trial)}"
 
 
 def _time_row(share: TimeShare, time: TransactionTime) -> tuple[Cell, ...]:

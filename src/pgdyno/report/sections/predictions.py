@@ -27,7 +27,7 @@ def predictions_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of each predicted figure with its error; None where nothing was predicted."""
     rows = []
     for name, judged in _by_name(workload).items():
-        shown = _format_of(name)
+        shown: Callable[[float], str] = format_bytes if name == DISTANCE else format_number
         errors = [one.error_ratio for one in judged if one.error_ratio is not None]
         seen = [one.measured for one in judged if one.measured is not None]
         reason = next((one.reason for one in judged if one.reason is not None), None)
@@ -73,10 +73,6 @@ def _by_name(workload: WorkloadAnalysis) -> dict[str, list[JudgedPrediction]]:
         for one in trial.predictions:
             found.setdefault(one.prediction.name, []).append(one)
     return found
-
-
-def _format_of(name: str) -> Callable[[float], str]:
-    return format_bytes if name == DISTANCE else format_number
 
 
 def _describe(judged: JudgedPrediction) -> str:

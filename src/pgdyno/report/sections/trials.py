@@ -119,16 +119,12 @@ def loading_table(workload: WorkloadAnalysis) -> Table:
     rows = tuple(
         (
             text(title_trial(workload, trial)),
-            *(number(trial.init_s.get(name), _format_printed, _failure(trial) or _NOT_OBSERVED) for name in names),
+            *(number(trial.init_s.get(name), "{:.2f}".format, _failure(trial) or _NOT_OBSERVED) for name in names),
         )
         for trial in workload.trials
     )
     titles = columns("Trial", *(f"{METRIC_WORDS[name]}, s" for name in names), numbers_from=1)
     return Table(caption="Each trial", columns=titles, rows=rows)
-
-
-def _format_printed(seconds: float) -> str:
-    return f"{seconds:.2f}"
 
 
 def _why_no_latency(trial: TrialAnalysis) -> str | None:

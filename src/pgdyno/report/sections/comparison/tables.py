@@ -188,7 +188,8 @@ def verdict_cell(variant: VariantText, question: Question | None) -> Cell:
     if variant.is_reference:
         return text(_REFERENCE)
     if variant.error is not None:
-        return Cell(text="dropped out", note=_join_words(variant.error.fact, variant.error.detail), hue="critical")
+        why = ": ".join(filter(None, (variant.error.fact, variant.error.detail)))
+        return Cell(text="dropped out", note=why, hue="critical")
     if question is None:
         return absent(_NOT_MEASURED)
     verdict = question.verdict
@@ -263,7 +264,3 @@ def _describe_metric(metric: str) -> str:
 def _meaning(metric: str) -> str:
     meaning = find_metric(metric).meaning.rstrip(".")
     return meaning[:1].lower() + meaning[1:] if meaning[1:2].islower() else meaning
-
-
-def _join_words(*words: str) -> str:
-    return ": ".join(filter(None, words))
