@@ -1,6 +1,6 @@
-"""Format numbers for readers. No other module of pgdyno rounds.
+"""Format numbers for readers: one never shows more digits than its interval supports.
 
-A number never shows more digits than its interval supports. Nothing here decides what a number means.
+Nothing here decides what a number means.
 """
 
 from __future__ import annotations
