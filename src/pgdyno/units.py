@@ -58,14 +58,14 @@ def count_things(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def count_subject(count: int, noun: str) -> str:
-    """Count things of which something is said: `1 trial is`, `2,000 trials are`."""
-    return f"{count_things(count, noun)} {'is' if count == 1 else 'are'}"
-
-
 def with_capital(words: str) -> str:
     """Begin words with a capital, as a sentence does; the others stay as they are."""
     return words[:1].upper() + words[1:]
+
+
+def count_subject(count: int, noun: str) -> str:
+    """Count things of which something is said: `1 trial is`, `2,000 trials are`."""
+    return f"{count_things(count, noun)} {'is' if count == 1 else 'are'}"
 
 
 def format_share(ratio: float | None) -> str:

@@ -126,9 +126,8 @@ def _list_differences(report: ReportInput) -> Iterator[Block]:
 
 
 def _say_why(report: ReportInput) -> str:
-    reason = next(
-        (why for trial in report.analysis.trials if (why := why_missing(trial.record.gaps, _LAGS)) is not None), None
-    )
+    gaps = (trial.record.gaps for trial in report.analysis.trials)
+    reason = next((why for one in gaps if (why := why_missing(one, _LAGS)) is not None), None)
     return "" if reason is None else f": {reason}"
 
 
