@@ -333,8 +333,9 @@ def test_verdicts_stand_in_the_first_screen_in_colours_of_their_own(browser: Bro
 
 def test_no_badge_covers_its_claim(browser: Browser, pages: dict[str, Path]) -> None:
     for name in ("switchback", "explained"):
+        browser.open(pages[name])
         for width in (1240, 800, 400):
-            browser.open(pages[name], width=width)
+            browser.view(width=width)
             # The first badge gets the longest words that a verdict has.
             reach = browser.evaluate(
                 "(all => { if (document.querySelector('.verdicts .badge')) all[0].textContent = '= equivalent within ±2.5 %';"
