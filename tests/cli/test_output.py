@@ -114,7 +114,7 @@ def test_a_loop_of_links_is_an_error_and_no_bug(tmp_path: Path) -> None:
     copy_record(tmp_path / "a")
     (tmp_path / "loop").symlink_to("loop")
     for words in ("disk --layout loop", "publish a --to loop"):
-        done = start(tmp_path, words, subprocess.PIPE)
+        done = Bench(tmp_path).read(*words.split())
         assert done.returncode in {ExitCode.HOST, ExitCode.SPEC}, done.stderr
         assert done.stderr.startswith("error: "), words
         assert "has a bug" not in done.stderr, words
