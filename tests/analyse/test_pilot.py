@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy import signal
 
 from pgdyno.analyse.comparison.pilot import (
     CANDIDATES_S,
@@ -34,10 +33,13 @@ def steady(tps: float) -> Load:
 
 def autocorrelated(tps: float, over_s: float, sd: float) -> Load:
     def draw(random: Generator, steps: int) -> Floats:
+        # Each worker would import it to collect the tests, and one needs it.
+        from scipy.signal import lfilter
+
         phi = math.exp(-STEP_S / over_s)
         innovations = random.normal(0, sd * math.sqrt(1 - phi**2), steps)
         innovations[0] = random.normal(0, sd)
-        noise: Floats = signal.lfilter([1], [1, -phi], innovations)
+        noise: Floats = lfilter([1], [1, -phi], innovations)
         return math.log(tps) + noise
 
     return draw
