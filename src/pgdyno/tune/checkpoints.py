@@ -64,7 +64,7 @@ def change_wal_bytes(data_bytes: float, changes: float, image_left: float) -> fl
 
 def _changed_pages(data_bytes: float, changes: float) -> float:
     """Compute how many pages of table and index a number of changes anywhere hits."""
-    pages, of_index = (part * data_bytes / PAGE_BYTES for part in _PARTS)
+    pages, of_index = _PARTS[0] * data_bytes / PAGE_BYTES, _PARTS[1] * data_bytes / PAGE_BYTES
     return -pages * math.expm1(-changes / pages) - of_index * math.expm1(-changes / of_index)
 
 
@@ -86,7 +86,7 @@ def limit_changes(disk: Disk, data_bytes: float, changes: float, every_s: float)
     pages, found, step = data_bytes / PAGE_BYTES, 0.0, written / len(_PARTS)
     while step > _ACCURACY * found:
         found += step
-        slope = sum(math.exp(-found / (part * pages)) for part in _PARTS)
+        slope = math.exp(-found / (_PARTS[0] * pages)) + math.exp(-found / (_PARTS[1] * pages))
         step = (written - _changed_pages(data_bytes, found)) / slope
     return found
 
