@@ -80,6 +80,28 @@ def test_a_template_is_used_again_and_made_anew_when_part_of_it_is_missing(home:
     assert list(home.templates.iterdir()) == []
 
 
+def test_a_build_that_was_installed_anew_loads_its_data_anew(home: Home, tmp_path: Path) -> None:
+    """Even in its old place: it may write other data, or refuse those of the build before it."""
+    embedded = installation_of(18, home)
+    build = tmp_path / "bin"
+    build.mkdir()
+    (build / "postgres").symlink_to(tmp_path / "installed")
+    installed = shutil.copyfile(embedded.program("postgres"), tmp_path / "installed")
+    local = msgspec.structs.replace(embedded, kind=ServerKind.LOCAL, bindir=build)
+    folder = home.templates / template_name(local, DataSpec(), 1)
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/PG_VERSION").write_text("18\n")
+    (folder / "dataset.json").write_text("{}")
+    times = installed.stat()
+    os.utime(folder / "dataset.json", ns=(times.st_ctime_ns, times.st_ctime_ns))
+    assert find_loaded_scales(home, local, DataSpec()) == {1}
+    # The kernel's clock for files stands still for some milliseconds.
+    while installed.stat().st_ctime_ns == times.st_ctime_ns:
+        installed.write_bytes(b"of another build")
+        os.utime(installed, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert find_loaded_scales(home, local, DataSpec()) == frozenset()
+
+
 def test_a_template_is_its_accounts_when_root_writes_no_more_there(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

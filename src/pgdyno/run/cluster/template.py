@@ -66,9 +66,11 @@ def template_name(installation: Installation, data: DataSpec, scale: int) -> str
 
 
 def find_loaded_scales(home: Home, installation: Installation, data: DataSpec) -> frozenset[int]:
-    """Return the scales for which a home holds whole templates with this PostgreSQL and all other options of `data`."""
+    """Return the scales for which a home holds usable templates with this PostgreSQL and all other options of `data`."""
     numbers = (int(found[1]) for folder in home.templates.iterdir() if (found := _SCALE_IN_NAME.search(folder.name)))
-    return frozenset(n for n in numbers if _is_whole(home.templates / template_name(installation, data, n)))
+    return frozenset(
+        n for n in numbers if _is_usable(home.templates / template_name(installation, data, n), installation)
+    )
 
 
 def prepare_template(
@@ -100,7 +102,7 @@ def prepare_template(
         HostError: An old folder cannot be removed.
     """
     folder = home.templates / template_name(installation, data, scale)
-    if _is_whole(folder):
+    if _is_usable(folder, installation):
         dataset = msgspec.json.decode((folder / _FACTS_FILE).read_bytes(), type=Dataset)
         return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
     server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
@@ -172,8 +174,14 @@ def warm_file_cache(folder: Path) -> None:
                             pass
 
 
-def _is_whole(folder: Path) -> bool:
-    return (folder / _FACTS_FILE).exists() and (folder / "data/PG_VERSION").exists()
+def _is_usable(folder: Path, installation: Installation) -> bool:
+    facts = folder / _FACTS_FILE
+    if not facts.exists() or not (folder / "data/PG_VERSION").exists():
+        return False
+    if installation.kind is not ServerKind.LOCAL:
+        return True
+    # A build that was installed anew in its place may write other data. Not st_mtime, which copies and packages keep.
+    return Path(installation.program("postgres")).stat().st_ctime_ns <= facts.stat().st_mtime_ns
 
 
 def _load(
