@@ -84,3 +84,21 @@ def test_facts_of_the_programs(home: Home, major: int) -> None:
     assert facts.major == major
     assert re.fullmatch(rf"{major}\.\d+.*", facts.version)
     assert facts.configure
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "#!/bin/sh\necho 'error while loading shared libraries: libssl.so.9' >&2\nexit 127\n",
+            "ended with exit code 127\nerror while loading shared libraries: libssl.so.9",
+        ),
+        ("#!/bin/sh\nkill -SEGV $$\n", "was killed by SIGSEGV"),
+    ],
+)
+def test_a_build_that_does_not_run(tmp_path: Path, script: str, said: str) -> None:
+    (tmp_path / "postgres").write_text(script)
+    (tmp_path / "postgres").chmod(0o755)
+    with pytest.raises(HostError, match="/postgres does not run") as caught:
+        read_server_facts(tmp_path)
+    assert caught.value.detail == f"`postgres --version` {said}"

@@ -208,7 +208,10 @@ def server_table(
     if server is None or server == "embedded":
         return table
     if not (server.isascii() and server.isdigit()):
-        raise SpecError(f"--server {server}: neither `embedded` nor a major version", hint="for example --server 15")
+        raise SpecError(
+            f"--server {server}: neither `embedded` nor a major version",
+            hint="for example --server 15; --pg-bindir takes a folder of programs",
+        )
     return {**table, "kind": "local", "version": int(server)}
 
 

@@ -107,13 +107,19 @@ def _try_variants(
         raise SpecError(
             "only the reference starts: there is nothing to compare",
             detail="\n".join(f"{name}: {error.detail or error.fact}" for name, error in refused.items()),
-            hint="change the settings that the servers refuse",
+            hint="change the settings that the servers refuse"
+            if _is_one_build(servers)
+            else "mend the build, or change the settings that it refuses",
         )
     for name, error in refused.items():
         ui.say(f"{name}: {error.fact}: {error.detail}")
     # A resumed study tries again what did not start, or was given up: its reason may be gone.
     facts = {name: fact_of(error) for name, error in refused.items()}
     return refuse_variants(store, msgspec.structs.replace(record, refused_variants={}), facts)
+
+
+def _is_one_build(servers: Mapping[str, VariantServer]) -> bool:
+    return len({each.installation.bindir for each in servers.values()}) == 1
 
 
 def _make_stages(

@@ -20,7 +20,7 @@ from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported, is_untried
 from pgdyno.record.described_settings import SettingsSaid, compare_described
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.host.host import THIS_HOST
-from pgdyno.run.host.process import ServerUser
+from pgdyno.run.host.process import ServerUser, describe_end
 from pgdyno.spec.study import ServerKind, ServerSpec
 
 _PROGRAMS = ("postgres", "initdb", "pgbench")
@@ -90,23 +90,35 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
 
     Raises:
         SpecError: The output of `postgres --version` is unknown, or the version is not supported.
+        HostError: `postgres --version` fails.
     """
-    said = THIS_HOST.run([str(bindir / "postgres"), "--version"], user=user).stdout.strip()
+    asked = THIS_HOST.run([str(bindir / "postgres"), "--version"], user=user)
+    if asked.exit_code != 0:
+        raise HostError(
+            f"{bindir / 'postgres'} does not run",
+            detail=f"`postgres --version` {describe_end(asked.exit_code)}\n{asked.stderr.strip()}".strip(),
+            hint="call it yourself; a build that was moved may miss its libraries",
+        )
+    said = asked.stdout.strip()
     match = _VERSION.fullmatch(said)
     if match is None:
-        raise SpecError(f"{bindir / 'postgres'} is no released PostgreSQL", detail=said)
+        raise SpecError(
+            f"{bindir / 'postgres'} is no released PostgreSQL",
+            detail=said,
+            hint="a build of a release branch such as REL_18_STABLE is one",
+        )
     major = int(match["major"])
     if not is_supported(major):
         raise SpecError(
             f"PostgreSQL {major} is not supported", detail=said, hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}"
         )
     pg_config = bindir / "pg_config"
-    asked = THIS_HOST.run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
+    built = THIS_HOST.run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
     return ServerFacts(
         version=match["text"],
         version_num=major * 10_000 + int(match["minor"]),
         bindir=str(bindir),
-        configure=asked.stdout.strip() if asked is not None and asked.exit_code == 0 else None,
+        configure=built.stdout.strip() if built is not None and built.exit_code == 0 else None,
         settings_said=_compare_settings(bindir, major, user) if is_untried(major) else None,
     )
 
@@ -142,7 +154,7 @@ def _find_bindir(spec: ServerSpec) -> Path:
         bindir = Path(spec.bindir).expanduser().absolute()
         if not (bindir / "postgres").is_file():
             raise SpecError(
-                f"there is no postgres in {bindir}", hint="bindir is the folder that `pg_config --bindir` prints"
+                f"there is no postgres in {bindir}", hint="name the folder that `pg_config --bindir` prints"
             )
         return bindir.resolve()
     if spec.kind is ServerKind.GIVEN:
