@@ -335,7 +335,9 @@ def test_one_client_that_fails_ends_the_load_at_once_in_pgbenchs_own_words(serve
         )
     assert "ERROR:  division by zero" in failed.value.detail
     assert (
-        failed.value.hint == "correct the script, and begin anew: `pgdyno resume` runs the copy that the record keeps"
+        failed.value.hint
+        == "pgbench goes on after serialization failures and deadlocks only; correct the script, and begin anew:"
+        " `pgdyno resume` runs the copy that the record keeps"
     )
     assert failed.value.exit_code == 4
     assert not is_alive(pids[0])

@@ -68,17 +68,19 @@ def test_mistakes_are_refused_in_the_words_of_who_found_them(home: Home, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "words", "mend"),
     [
-        ("SELECT 1;\n\\frobnicate now\n", "own-1.sql:2: invalid command"),
-        ("\\set a :b + 1\nSELECT :a;\n", 'undefined variable "b"'),
-        ("SELECT 1;\nSELECT :not_set;\n", "syntax error at or near"),
+        ("SELECT 1;\n\\frobnicate now\n", "own-1.sql:2: invalid command", "correct the script"),
+        ("\\set a :b + 1\nSELECT :a;\n", 'undefined variable "b"', "with \\set;"),
+        ("SELECT 1;\nSELECT :not_set;\n", "syntax error at or near", "with \\set;"),
+        ("\\startpipeline\nSELECT 1;\n\\endpipeline\n", "simple query protocol", "extended or prepared"),
     ],
 )
-def test_what_no_data_can_mend(home: Home, tmp_path: Path, text: str, words: str) -> None:
+def test_what_no_data_can_mend(home: Home, tmp_path: Path, text: str, words: str, mend: str) -> None:
     with pytest.raises(SpecError) as caught:
         check(home, tmp_path, text)
     assert words in caught.value.detail
+    assert mend in caught.value.hint
     assert str(home.root) not in caught.value.detail
 
 

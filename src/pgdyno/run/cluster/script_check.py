@@ -22,7 +22,15 @@ from pgdyno.run.cluster.load_access import LoadAccess
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.process import make_reachable
-from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
+from pgdyno.run.load.little_run import (
+    NO_PIPELINE,
+    PATIENCE_S,
+    UNDEFINED_VARIABLE,
+    hint_for_mistake,
+    list_scripts,
+    plan_little_data,
+    plan_script_run,
+)
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import INVOCATION_FILE, Invocation
 from pgdyno.run.postgres import sql
@@ -41,7 +49,6 @@ _MISTAKE_CLASS = "42"
 _REFUSED_BY_STANDBY = frozenset({"25006", "55000", "0A000"})
 _STANDBY_SIGNAL = "standby.signal"
 _DENIED = "permission denied"
-_UNDEFINED_VARIABLE = "undefined variable"
 
 
 def check_scripts(
@@ -163,7 +170,7 @@ def _try_script(server: Server, address: Address, workload: PlannedWorkload, nam
             ) from exc
         if not _is_mistake(directory, words, log):
             return words or exc.fact
-        hint = "correct the script; nothing is loaded yet"
+        hint = hint_for_mistake(words)
         if not address.is_plain and _DENIED in words:
             hint = f"load hosts come by the role {sql.LOAD_ROLE}, which reads and writes all data, and makes tables; nothing is loaded yet"
         raise SpecError(f"script {name} fails", detail=words, hint=hint) from exc
@@ -173,7 +180,7 @@ def _try_script(server: Server, address: Address, workload: PlannedWorkload, nam
 def _is_mistake(directory: Path, words: str, log: str) -> bool:
     """Return whether the script would fail with any data."""
     done = msgspec.json.decode((directory / INVOCATION_FILE).read_bytes(), type=Invocation)
-    if done.exit_code == _REFUSED_EXIT_CODE or _UNDEFINED_VARIABLE in words:
+    if done.exit_code == _REFUSED_EXIT_CODE or UNDEFINED_VARIABLE in words or NO_PIPELINE in words:
         return True
     states = [event.origin.sqlstate for event in parse_serverlog(log, clock_offset_s=0.0) if event.origin is not None]
     return any(state.startswith(_MISTAKE_CLASS) for state in states)

@@ -23,7 +23,15 @@ from pgdyno.run.given.poolers import find_statement_refusal
 from pgdyno.run.given.replicas import Replicas
 from pgdyno.run.given.writing_words import ALLOW_WRITES, refuse_writing
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
+from pgdyno.run.load.little_run import (
+    NO_PIPELINE,
+    PATIENCE_S,
+    UNDEFINED_VARIABLE,
+    hint_for_mistake,
+    list_scripts,
+    plan_little_data,
+    plan_script_run,
+)
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -40,7 +48,9 @@ WHERE a.datname = pg_catalog.current_database() AND a.usename = current_user AND
 _WRITTEN: LiteralString = """
 SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint AS rows FROM pg_catalog.pg_stat_user_tables"""
 # What no other data would avoid: PostgreSQL's class 42 in words, since pgbench does not print the class.
-_MISTAKES = re.compile(r"syntax error|does not exist|undefined variable|is ambiguous|invalid command|permission denied")
+_MISTAKES = re.compile(
+    f"syntax error|does not exist|{UNDEFINED_VARIABLE}|{NO_PIPELINE}|is ambiguous|invalid command|permission denied"
+)
 
 
 def check_scripts_there(
@@ -83,7 +93,7 @@ def check_scripts_there(
                     # In whatever language it said so.
                     raise _refuse_on_replica(script, error) from error
                 if _MISTAKES.search(error.reason):
-                    raise _refuse(script, error, hint="correct the script; nothing is loaded yet") from error
+                    raise _refuse(script, error, hint=hint_for_mistake(error.reason)) from error
                 remarks.append(f"{script} failed on a little data, where scale is 1: {error.detail or error.fact}")
     finally:
         drop_if_possible(address, made)

@@ -16,6 +16,23 @@ _RUN_S = 1.0
 PATIENCE_S = 15.0
 
 
+NO_PIPELINE = "cannot use pipeline mode with the simple query protocol"
+"""What pgbench says of a script with pipelines in simple mode."""
+UNDEFINED_VARIABLE = "undefined variable"
+# pgbench sends the name of a variable without a value as it stands.
+_SENT_AS_IT_STANDS = 'syntax error at or near ":"'
+
+
+def hint_for_mistake(words: str) -> str:
+    """Return what mends a script that fails with any data, by what pgbench said of it."""
+    mend = "correct the script"
+    if NO_PIPELINE in words:
+        mend = "choose the mode extended or prepared"
+    elif UNDEFINED_VARIABLE in words or _SENT_AS_IT_STANDS in words:
+        mend = "give each variable its value in the script, with \\set"
+    return f"{mend}; nothing is loaded yet"
+
+
 def has_script_files(workloads: tuple[PlannedWorkload, ...]) -> bool:
     """Return whether there are script files to check."""
     return any(True for _ in list_scripts(workloads))

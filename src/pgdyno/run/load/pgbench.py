@@ -47,6 +47,8 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS
 _ASK_PATIENCE_S = 15.0
 # Source: pgbench's manual, Notes, Exit Status: errors while the load ran, such as lost connections.
 _ABORTED = 2
+# Source: PostgreSQL 18 manual, pgbench, "Failures and Serialization/Deadlock Retries".
+_ENDS = "pgbench goes on after serialization failures and deadlocks only"
 _CORRECT = "correct the script, and begin anew: `pgdyno resume` runs the copy that the record keeps"
 
 
@@ -289,5 +291,6 @@ def _hint(words: str, *, is_users: bool) -> str:
         return "somebody ended its sessions, or stopped the server"
     if "backend died" in words or "terminating connection" in words or "server closed the connection" in words:
         return "the end of the server's log has the reason"
-    names_script = "script" in words or "in command" in words
-    return hint_for(words) or (_CORRECT if is_users and names_script else "")
+    if not is_users or not ("script" in words or "in command" in words):
+        return hint_for(words)
+    return hint_for(words) or (f"{_ENDS}; {_CORRECT}" if "ERROR: " in words else _CORRECT)
