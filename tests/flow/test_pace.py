@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.conduct.steps import find_overrun_s
+from pgdyno.conduct.steps import describe_outcome, find_overrun_s
 from pgdyno.plan.extra_rounds import Pace
+from pgdyno.run.trial import TrialOutcome
+from tests.report.build import build_report
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,10 @@ def test_the_pace_of_rounds_is_theirs_once_one_has_run() -> None:
     pace.add(10.0, 35.0, is_observed=False)
     pace.add(10.0, 45.0, is_observed=False)
     assert (pace.find_ratio(), pace.find_ratio(is_observed=True)) == (4.0, 2.0)
+
+
+@pytest.mark.parametrize(("latency_ms", "shown"), [(1034.2, "1,030 ms"), (0.2234, "0.223 ms")])
+def test_a_latency_in_a_trials_line(latency_ms: float, shown: str) -> None:
+    record = build_report(names=("tpcb-like",)).analysis.workloads[0].trials[0].record
+    outcome = TrialOutcome(record=record, error=None, tps=4.0, latency_ms=latency_ms)
+    assert describe_outcome(outcome) == f"4 tps, mean latency {shown}"

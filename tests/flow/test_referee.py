@@ -16,7 +16,7 @@ from pgdyno.analyse.comparison.answers import Round
 from pgdyno.analyse.comparison.final_look import FinalLook
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.study import analyse_study
-from pgdyno.conduct.comparison_line import describe_loads, describe_progress
+from pgdyno.conduct.comparison_line import describe_loads, describe_progress, shorten
 from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.runner import TrialRunner
 from pgdyno.conduct.sequential import SequentialComparison
@@ -762,6 +762,16 @@ def test_how_things_stand_in_a_line() -> None:
     assert tell(rounds[:1]) == "B inconclusive (1 pair)"
     assert tell(rounds).startswith("B faster +48.8 % [+")
     assert tell(rounds).endswith("] (12 pairs)")
+
+
+def test_names_that_differ_in_the_middle_are_told_apart() -> None:
+    base, change, third = (
+        f"server=/home/runner/work/_temp/{name}/usr/local/pgsql/bin" for name in ("base", "base2", "c")
+    )
+    comparison = build_referee(build_record("switchback", base, change)).compare_workload("tpcb-like")
+    assert describe_progress(comparison) == "…base2… inconclusive (0 pairs)"
+    assert [shorten(name, (base, change, third)) for name in (base, change, third)] == ["…base…", "…base2…", "…c…"]
+    assert shorten(base) == shorten(base, ("x",)) == "server=/home/ru…/local/pgsql/bin"
 
 
 def test_the_line_says_what_the_planned_pairs_would_show() -> None:

@@ -27,8 +27,9 @@ def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) 
     if len(asked) > _MOST_TOLD:
         undecided = sum(not question.verdict.is_decided for question in asked)
         return f"{undecided} of {len(asked)} variants undecided after {comparison.rounds} rounds"
+    names = [comparison.reference, *(question.variant for question in comparison.questions)]
     return "; ".join(
-        f"{shorten(each.variant)} {each.verdict.kind.value} {_show_interval(each.verdict)}" for each in asked
+        f"{shorten(each.variant, names)} {each.verdict.kind.value} {_show_interval(each.verdict)}" for each in asked
     )
 
 
@@ -49,12 +50,27 @@ def _show_planned(verdict: Verdict) -> str:
     return f"; {look.n} would show ±{look.detectable_ratio * 100:.0f} %"
 
 
-def shorten(name: str, length: int = _LONGEST_NAME) -> str:
-    """Shorten a long name by its middle: names made of settings differ at either end."""
-    if len(name) <= length:
+def shorten(name: str, among: Collection[str] = ()) -> str:
+    """Shorten a long name by its middle: names made of settings differ at either end.
+
+    Folders often differ in the middle only: where two of `among` would look alike, what all have in common at their ends is left out.
+    """
+    names = {name, *among}
+    if len({_cut(each) for each in names}) == len(names):
+        return _cut(name)
+    folders = [each.split("/") for each in names]
+    depth = min(map(len, folders))
+    begin = next((at for at in range(depth) if len({each[at] for each in folders}) > 1), 0)
+    end = next((at for at in range(depth) if len({each[-1 - at] for each in folders}) > 1), 0)
+    own = name.split("/")
+    return _cut(f"…{'/'.join(own[begin : max(begin + 1, len(own) - end)])}…")
+
+
+def _cut(name: str) -> str:
+    if len(name) <= _LONGEST_NAME:
         return name
-    head = (length - 1) // 2
-    return f"{name[:head]}…{name[head + 1 - length :]}"
+    head = (_LONGEST_NAME - 1) // 2
+    return f"{name[:head]}…{name[head + 1 - _LONGEST_NAME :]}"
 
 
 def _show_interval(verdict: Verdict) -> str:

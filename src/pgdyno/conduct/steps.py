@@ -19,7 +19,7 @@ from pgdyno.conduct.comparison_line import shorten
 from pgdyno.conduct.load.own import OwnLoad
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, ShortPoolError, StepFailedError
-from pgdyno.plan.plan import PlannedTrial, Step, StepKind
+from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.output import Progress
@@ -40,7 +40,7 @@ from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL, combine_choices, show_choice
 from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import DataSpec, ServerKind
 from pgdyno.spec.table import CacheState, SettingValue
-from pgdyno.units import format_bytes
+from pgdyno.units import format_bytes, round_to_three
 
 TRIES = 2
 """How often a trial that fails is tried."""
@@ -207,7 +207,7 @@ def trial_step(
     schedule: BlockSchedule | None = None,
 ) -> TrialOutcome:
     """Run one trial and make it a part of the record, however it ends."""
-    ui.begin_step(title_of(trial, trials_count=len(stage.plan.trials)), predicted_s=step.predicted_s)
+    ui.begin_step(title_of(trial, stage.plan), predicted_s=step.predicted_s)
 
     is_told = False
 
@@ -265,16 +265,17 @@ def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui)
     return True
 
 
-def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
+def title_of(trial: PlannedTrial, plan: Plan) -> str:
     """Return the title of a trial, short enough for its result to fit on the same line."""
-    of = f" {shorten(trial.variants[0])}" if len(trial.variants) == 1 else ""
+    among = () if plan.experiment is None else [variant.name for variant in plan.experiment.variants]
+    of = f" {shorten(trial.variants[0], among)}" if len(trial.variants) == 1 else ""
     of = of if trial.rate_tps is None else f" at {trial.rate_tps:,g} tps"
-    return f"trial {trial.number}/{trials_count} {trial.workload}{of}"
+    return f"trial {trial.number}/{len(plan.trials)} {trial.workload}{of}"
 
 
 def describe_outcome(outcome: TrialOutcome) -> str:
     """Describe a trial's figures in a few words, as pgbench printed them."""
-    latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
+    latency = "" if outcome.latency_ms is None else f", mean latency {round_to_three(outcome.latency_ms)} ms"
     if outcome.loading_s is not None:
         return f"loaded in {outcome.loading_s:.2f} s"
     if outcome.failover_s is not None:
