@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.record.device.disk_card import keep_card
+from pgdyno.run.host.clock import local_now
 from pgdyno.run.measured_load import _Observers
 from tests.cli.experiments import finished_trials
 from tests.cli.program import GENTLE, SMALL, Bench
+from tests.disk_cards import make_card, seen_here
 
 COPY = 'rm -rf "$PGDYNO_DATA"; cp -a "$PGDYNO_TEMPLATE" "$PGDYNO_DATA"; echo "$PGDYNO_SLOT" >> "${0%/*}/calls"'
 
@@ -29,6 +32,7 @@ def test_a_study_goes_on_after_a_kill(bench: Bench, policy: str) -> None:
     words = ["--restore", "none"] if policy == "none" else ["--restore-command", "./restore.sh"]
     long = ("--rounds", "3", "--warm-up", "0s", "--duration", "2s")
     begin = ["bench", *SMALL, *GENTLE, *long, "--workload", "simple-update", *words]
+    keep_card(make_card(**seen_here(bench.folder), made_at=local_now()), bench.home)
     with bench.started(*begin, "--out", "out", stops_at=_Observers.follow) as process:
         assert process.stands_still((record / "trials/0002/os.jsonl").exists), process.communicate()
         process.send_signal(signal.SIGKILL)
@@ -36,9 +40,13 @@ def test_a_study_goes_on_after_a_kill(bench: Bench, policy: str) -> None:
     done = bench.run("resume", "out")
     assert done.returncode == 0, done.stderr
     study = bench.folder / "study.toml"
-    study.write_text('[data]\nscale = 2\n[[workload]]\nname = "simple-update"\n')
-    steps = json.loads(bench.read("plan", str(study), "--home", str(bench.home), "--json").stdout)["plan"]["steps"]
-    assert steps[1] == {"kind": "load", "predicted_s": 0.0, "trial": None}, "the data are loaded"
+    times = '[trials]\nwarm_up = "0s"\nduration = "2s"\n'
+    study.write_text(f'[data]\nscale = 2\n[[workload]]\nname = "simple-update"\n{times}')
+    plan = json.loads(bench.read("plan", str(study), *words, "--home", str(bench.home), "--json").stdout)["plan"]
+    assert plan["steps"][1] == {"kind": "load", "predicted_s": 0.0, "trial": None}, "the data are loaded"
+    between = json.loads((record / "record.json").read_text())["plan"]["between"]
+    assert between == plan["between"], "a bench that measures no disk knows the one that the home has a card of"
+    assert (between["restore_s"] > 31e6 / 260e6) is (policy == "none"), "the card's disk writes 250 MB/s"
     trials = finished_trials(record)
     assert [trial["status"] for trial in trials] == ["finished"] * 3
     report = (record / "report.md").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +12,14 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from pgdyno.conduct.cards.rates import describe_small_file, with_disk_rates
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.check import check_study
 from pgdyno.flow.plan import PlanView, view_plan
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.plan import StepKind
+from pgdyno.plan.types import Machine
 from pgdyno.record.device.disk_card import keep_card
 from pgdyno.run.change.kernel_file import check_values
 from pgdyno.run.host.clock import local_now
@@ -203,3 +206,25 @@ def test_the_disk_cards_that_a_run_measures_are_part_of_the_time(tmp_path: Path)
         assert predict_check_s(home, host, f'wal_home = "{wal}"\n') - own_s == pytest.approx(more * card_s, abs=3)
     for tables, count in ((emulated, 1), (with_wal, 2)):
         assert predict_check_s(home, tables) - own_s == pytest.approx(count * card_s, abs=5), "it is a new disk"
+
+
+def test_rates_of_a_small_test_file_are_told_where_data_are_read_from_the_disk(tmp_path: Path) -> None:
+    facts = {"version_major": 18, "cpu_count": 2, "memory_bytes": 20 * 10**9, "disk_free_bytes": 10**12}
+    rows = [
+        ("more data than memory holds", 512 * 2**20, 31 * 10**9, "--file-size 14GB` measures it for data of 28.9 GB"),
+        ("memory holds them", 512 * 2**20, 13 * 10**9, None),
+        ("a large file", 4 * 2**30, 31 * 10**9, None),
+        ("declared rates", None, 31 * 10**9, None),
+    ]
+    for name, file_bytes, data_bytes, said in rows:
+        found = describe_small_file(Machine(**facts, rates_file_bytes=file_bytes), data_bytes)
+        assert (found is None) if said is None else (said in (found or "")), name
+    home = tmp_path / "home"
+    keep_card(make_card(**seen_here(tmp_path), made_at=local_now(), file_bytes=512 * 2**20), home)
+    study = parse_study('[data]\nscale = 1\n[[workload]]\nname = "select-only"\n', source="study", folder=Path())
+    machine = with_disk_rates(Machine(**facts), study, home)
+    assert machine.rates_file_bytes == 512 * 2**20
+    assert machine.write_bytes_per_s == pytest.approx(250e6, rel=0.05)
+    view = view_plan(study, place=Workspace.make(out=None, home=home, run_as=None))
+    assert json.loads(view.to_json())["caution"] is None
+    assert "they may" in show(msgspec.structs.replace(view, caution="they may"))

@@ -41,6 +41,29 @@ def test_trials_load_in_pairs_without_warm_up_for_as_long_as_the_data_take() -> 
     assert plan.trials[0].duration_s < slow.trials[0].duration_s == math.ceil(2 * 100 * BYTES_PER_SCALE / 50e6)
 
 
+def test_loading_waits_for_its_session_or_for_the_disk() -> None:
+    def load_s(scale: int, **changes: object) -> float:
+        study = make_study(
+            {"workload": [{"name": "select-only"}], "data": {"scale": scale}}, source="test", folder=Path()
+        )
+        machine = msgspec.structs.replace(MACHINE, disk_free_bytes=10**12, **changes)
+        return next(step.predicted_s for step in plan_study(study, machine).steps if step.kind is StepKind.LOAD) - 3
+
+    small, large = 100 * BYTES_PER_SCALE, 3000 * BYTES_PER_SCALE
+    tables = 13.4 / 15.7 * large
+    disk = {"write_bytes_per_s": 150e6, "read_bytes_per_s": 300e6}
+    rows = [
+        ("its one session", 100, {}, small / 80e6),
+        ("a fast disk", 100, {"write_bytes_per_s": 1e9}, small / 80e6),
+        ("data and WAL", 100, {"write_bytes_per_s": 50e6}, 2 * small / 50e6),
+        ("WAL elsewhere", 100, {"write_bytes_per_s": 50e6, "wal_free_bytes": 10**12}, small / 50e6),
+        ("tables that memory cannot hold are read for their keys", 3000, disk, 2 * large / 150e6 + tables / 300e6),
+        ("a disk that is declared by its writes", 3000, {"write_bytes_per_s": 150e6}, (2 * large + tables) / 150e6),
+    ]
+    for name, scale, changes, expected_s in rows:
+        assert load_s(scale, **changes) == pytest.approx(expected_s), name
+
+
 def test_a_scale_is_chosen_and_a_pinned_study_is_the_same() -> None:
     study = loading()
     plan = plan_study(study, MACHINE)

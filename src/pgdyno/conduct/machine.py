@@ -13,6 +13,7 @@ import msgspec
 
 from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.conduct.cards.rates import with_disk_rates
 from pgdyno.conduct.cards.study import StudyCard
 from pgdyno.conduct.emulation import emulating, with_emulated_rates
 from pgdyno.conduct.load.own import OwnLoad, ready_own_load
@@ -185,7 +186,7 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         installation=installation,
         host=host,
         preflight=preflight,
-        machine=with_emulated_rates(machine, study),
+        machine=with_emulated_rates(with_disk_rates(machine, study, home.root), study),
         clock=clock,
         places=tuple(_read_places(home)),
         other_servers=others,

@@ -9,9 +9,8 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.disk.credits import CreditEnd, find_credits, plan_uses, predict_ends
-from pgdyno.analyse.disk.demand import DiskLimits, find_limits
-from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
-from pgdyno.conduct.cards.known import find_cards
+from pgdyno.analyse.disk.layout_ceiling import compute_ceilings
+from pgdyno.conduct.cards.rates import describe_small_file, with_disk_rates
 from pgdyno.conduct.cards.study import predict_study_cards_s
 from pgdyno.conduct.emulation import as_emulated
 from pgdyno.conduct.request_check import check_settings, find_kernel_refusal
@@ -22,7 +21,7 @@ from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.minutes import list_notes
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.plan.types import Choice, Machine
+from pgdyno.plan.types import Choice
 from pgdyno.plan.variants import reference_data
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.forms.plain import Heading, render_rows
@@ -31,7 +30,6 @@ from pgdyno.run.cluster.home import Home, find_existing_folder
 from pgdyno.run.cluster.template import find_loaded_scales
 from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.process import find_server_user
-from pgdyno.run.host.tunables import read_tunables
 from pgdyno.run.postgres.installation import Installation, read_named_facts
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.units import count_things, format_bytes
@@ -50,6 +48,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """When the burst credits of the declared machine end; empty where none are known."""
     obstacles: tuple[str, ...] = ()
     """Why `run` would refuse it under the present account."""
+    caution: str | None = None
+    """Why it may take longer than predicted; None without a reason."""
 
     @property
     def predicted_s(self) -> float:
@@ -58,7 +58,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Return the plan as JSON."""
-        names = ("predicted_s", "plan", "scaling", "credits", "obstacles")
+        names = ("predicted_s", "plan", "scaling", "credits", "obstacles", "caution")
         return msgspec.json.encode({name: getattr(self, name) for name in names})
 
     def to_terminal(self) -> RenderableType:
@@ -70,7 +70,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
             for step in plan.steps
         ]
         choices = [("chosen", "", f"{one.name} = {one.value}: {one.reason}") for one in self.plan.choices]
-        notes = [("note", "", note) for note in (*self.obstacles, *list_notes(self.plan))]
+        notes = [("note", "", note) for note in filter(None, (*self.obstacles, self.caution, *list_notes(self.plan)))]
         return render_rows(
             (Heading("step"), Heading("seconds", is_number=True), Heading("what")),
             [*steps, *self._list_between(), *self._list_credits(), *choices, *notes],
@@ -140,7 +140,7 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
             elsewhere = ", and those of variants are not looked at" if machine.homes_free_bytes else ""
             machine = msgspec.structs.replace(machine, disk_free_bytes=declared_bytes, homes_free_bytes={})
         machine = msgspec.structs.replace(machine, loaded_scales=loaded)
-        machine = _with_disk_rates(machine, study, place.home)
+        machine = with_disk_rates(machine, study, place.home)
     if study.host is not None:
         # As `run` does before the first trial.
         card_s = predict_study_cards_s(study, place.home, Path(programs.bindir))
@@ -152,7 +152,13 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
         plan = msgspec.structs.replace(plan, choices=(*plan.choices, choice))
     host = study.host
     ends = () if host is None else predict_ends(find_credits(host), plan_uses(plan, host))
-    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends, obstacles=obstacles)
+    return PlanView(
+        plan=plan,
+        scaling=plan_scaling(study, plan, machine),
+        credits=ends,
+        obstacles=obstacles,
+        caution=describe_small_file(machine, plan.dataset_bytes or 0),
+    )
 
 
 def _find_declared_room(study: Study, home: Path) -> int | None:
@@ -173,26 +179,3 @@ def _find_loaded(study: Study, kind: ServerKind, programs: ServerFacts, place: W
         return frozenset()
     installation = Installation(bindir=Path(programs.bindir), facts=programs, kind=kind)
     return find_loaded_scales(home, installation, reference_data(study))
-
-
-def _with_disk_rates(machine: Machine, study: Study, home: Path) -> Machine:
-    """Return the machine with what its disk reads and writes, by the study's declaration or the home's disk card."""
-    host = study.host
-    if host is not None and host.disk is not None:
-        ceilings = compute_ceilings(host.disk, limits_of(host))
-        if ceilings.write_bytes_per_s is not None:
-            read, pages = ceilings.read_bytes_per_s, ceilings.random_write_iops
-            return msgspec.structs.replace(
-                machine,
-                write_bytes_per_s=ceilings.write_bytes_per_s.value,
-                read_bytes_per_s=None if read is None else read.value,
-                random_write_iops=None if pages is None else pages.value,
-            )
-    card = find_cards(home, read_tunables(find_existing_folder(home))).data
-    limits = DiskLimits() if card is None else find_limits(card[0])
-    return msgspec.structs.replace(
-        machine,
-        write_bytes_per_s=limits.write_bytes_per_s,
-        read_bytes_per_s=limits.read_bytes_per_s,
-        random_write_iops=limits.random_write_iops,
-    )

@@ -15,7 +15,7 @@ from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.restoring import COPY_BYTES_PER_S, START_STOP_S
 from pgdyno.plan.room import DISK_SLACK_BYTES
-from pgdyno.plan.size import BYTES_PER_SCALE, LOAD_BYTES_PER_S, NICE_SCALES, DataSize
+from pgdyno.plan.size import BYTES_PER_SCALE, LOAD_BYTES_PER_S, NICE_SCALES, DataSize, predict_loading_s
 from pgdyno.plan.types import Between, Choice, Machine, PlannedWorkload
 from pgdyno.spec.study import LOADING, RestorePolicy, ServerKind, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.table import QueryMode
@@ -146,7 +146,5 @@ def plan_loading_size(
 
 def plan_loading_trials(asked: TrialsSpec, size: DataSize, machine: Machine) -> TrialsSpec:
     """Return the times of trials that load: no warm-up, and the predicted seconds of loading and of its checkpoint."""
-    # Data and WAL go to the disk, where pgbench's one session is not slower.
-    by_disk_s = 0.0 if machine.write_bytes_per_s is None else 2 * size.largest_bytes / machine.write_bytes_per_s
-    predicted_s = math.ceil(max(size.largest_bytes / LOAD_BYTES_PER_S, by_disk_s))
+    predicted_s = math.ceil(predict_loading_s(size.largest_bytes, machine))
     return msgspec.structs.replace(asked, warm_up="0s", duration=f"{predicted_s}s")
