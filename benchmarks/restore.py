@@ -136,7 +136,8 @@ def compare_announced(options: argparse.Namespace, folder: Path) -> None:
             say(f"{name}.announced", announced_s, unit="s", n=1)
             measured = [gap_s(one, other) for one, other in pairwise(trials)]
             say_estimate(f"{name}.measured", measured, unit="s")
-            say_estimate(f"{name}.measured_to_announced", [each / announced_s for each in measured], unit="ratio")
+            ratios = [each / announced_s for each in measured]
+            say_estimate(f"{name}.measured_to_announced", ratios, unit="ratio", target="<= 1.25")
             say_estimate(f"{name}.restoring", [trial["restore_s"] for trial in trials[1:]], unit="s")
             say(f"{name}.first_restoring", trials[0]["restore_s"], unit="s", n=1)
             say(f"{name}.first_restoring_announced", between["restore_s"] + between["first_s"], unit="s", n=1)
@@ -206,9 +207,9 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def say_estimate(figure: str, values: list[float], *, unit: str) -> None:
+def say_estimate(figure: str, values: list[float], *, unit: str, target: str | None = None) -> None:
     found = msgspec.to_builtins(estimate_geometric_mean(values, unit=unit))
-    say(figure, found["value"], low=found["low"], high=found["high"], unit=unit, n=len(values))
+    say(figure, found["value"], low=found["low"], high=found["high"], unit=unit, n=len(values), target=target)
 
 
 if __name__ == "__main__":
