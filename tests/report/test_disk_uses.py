@@ -181,7 +181,7 @@ def test_every_form_holds_the_disk_against_what_is_declared(declared: ReportInpu
         words = " ".join(shown.split())
         assert "Declared of this disk: 8 × gp3 of 50GB, in RAID 10, ext4, on c7g.2xlarge." in words
         assert re.search(r"random reads, 8 kB: 19,\d00 IOPS of 12,000 IOPS, 1\d\d % \(burst\);", words)
-        assert "Of the declared sustained limits, which are lower, random reads at 75 %." in words
+        assert "The declared sustained limits are lower; of them, trials used 75 % of random reads." in words
         assert "Reads and writes together use 75 % of the I/Os that c7g.2xlarge sustains." in words
     for shown in pages:
         for words in ("Declared limits of the data disk", "Data disk, measured and declared", "share used", "a burst, paid for with credits, and ends",

@@ -32,8 +32,8 @@ _OUTAGE_REMARK = (
     "From the last write that was confirmed before the primary ended to the first that was confirmed afterwards. The prober writes a"
     " row every 10 ms through libpq's list of hosts, and reconnects by itself. The load is pgbench, which ends with its connections: its"
     " time, from its log, includes the start of another one. Geometric means over failovers, with 95 % intervals. Lost are confirmed"
-    " writes and transactions that the new primary does not have. Lost transactions of the load are a lower bound: those committed but"
-    " not yet confirmed may hide as many more as there are clients."
+    " writes and transactions that the new primary does not have. Lost transactions of the load are a lower bound: each client may have"
+    " lost one more, which was committed and not yet confirmed."
 )
 _PARTS_REMARK = (
     "These times overlap. First error and primary gone: since the primary was killed or told to stop. WAL replayed and promoted:"

@@ -15,8 +15,8 @@ from pgdyno.report.level import Level
 from pgdyno.report.table import Cell, Table, absent, columns, number, text
 
 _REMARK = (
-    "Means over trials with samplers. Wait is how long a transaction waited for a server connection, by the pooler's own clock; so is"
-    " the number of waiting clients. Connections in use are those at the moments of the samples: their mean, and their largest number."
+    "Means over trials with samplers. Wait is how long a transaction waited for a server connection. It and the number of waiting"
+    " clients are the pooler's own figures. Connections in use are those at the moments of the samples: their mean, and their largest number."
     " Once the thread has a CPU, or waits for one, nearly all of the time, one PgBouncer can do no more."
 )
 _UNSAID = "the pooler's console did not say"

@@ -78,7 +78,7 @@ def _list_excess(report: ReportInput, host: HostSpec) -> Iterator[str]:
     if here is not None and here.memory_limit_bytes is not None:
         yield "its limits of dirty pages where they are a share of memory: with control groups of version 1, of this machine's"
     if DiskKind.HDD in {disk.kind for disk in (shape.disk, shape.wal_disk) if disk is not None}:
-        yield "that a disk that spins needs no seek between pages in a row, WAL among them: its IOPS hold for these, too"
+        yield "how fast a spinning disk writes pages in a row, such as WAL, without seeks: here its IOPS limit these, too"
 
 
 def _describe_nearness(name: str, view: CardView, disk: Disk | None) -> str:

@@ -20,7 +20,7 @@ from pgdyno.units import count_things, format_share
 _REMARK = (
     "Before the trials each load host sent empty statements, alone and as fast as it could: this is its maximum. An exchange is a"
     " statement that a client of the load sent, and the answer that it waited for. A thread that waits for a CPU counts as"
-    " busy. Means over trials; of a share, the highest trial."
+    " busy. Figures are means over trials, shares those of the highest trial."
 )
 
 _WAY = (

@@ -152,8 +152,8 @@ def _describe_lasting(
     """Describe the use of sustained limits, and of the instance's limits."""
     said = []
     if lasting:
-        parts = [f"{_LASTING_WORDS[kind]} at {_percent(lasting[kind])}" for kind in _LASTING_WORDS if kind in lasting]
-        said.append(f"Of the declared sustained limits, which are lower, {', '.join(parts)}.")
+        parts = [f"{_percent(lasting[kind])} of {_LASTING_WORDS[kind]}" for kind in _LASTING_WORDS if kind in lasting]
+        said.append(f"The declared sustained limits are lower; of them, trials used {', '.join(parts)}.")
     taken = max((share for share in instance if share is not None), default=None)
     if taken is not None:
         what = "I/Os" if taken == instance[0] else "MB/s"

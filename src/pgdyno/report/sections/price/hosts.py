@@ -113,7 +113,7 @@ def _loading_cell(one: Loading | None, title: str, currency: str) -> Cell:
 
 def _describe_figures(priced: Sequence[PricedRecord]) -> str:
     if not any(one.record_dir for one in priced):
-        return "TPS are as you say, and prices are exact: so are the figures made of them."
+        return "TPS are as you say, and prices are exact: these figures are as good as your TPS."
     return (
         "Each machine was measured separately: these are differences, not verdicts. Where the data fit into the"
         " memory of only one machine, TPS do not compare their CPUs. The interval of a ratio has the farthest ends of both."
