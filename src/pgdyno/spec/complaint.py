@@ -113,6 +113,12 @@ def find_line(text: str, path: str) -> int | None:
     return line_number
 
 
+def name_line(source: str, text: str, path: str) -> str:
+    """Name where a dotted key stands, for an error: the file with the line, or the file alone if none is found."""
+    line = find_line(text, path)
+    return f"{source}, line {line}" if line else source
+
+
 def suggest_toml(message: str, example: str) -> str:
     """Return the hint of a text that is no TOML; `example` is a line of such a file with a value in quotes."""
     if message.startswith(("Invalid value", "Expected newline")):

@@ -18,7 +18,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import Ability, DiskKindName, ability_of, find_volume
-from pgdyno.spec.complaint import find_line, read_complaint, suggest_toml
+from pgdyno.spec.complaint import name_line, read_complaint, suggest_toml
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.table import StudyTable, check_above_0
 from pgdyno.spec.topology import TopologySpec
@@ -314,6 +314,5 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
         hint = "volume_iops says how many each has"
     elif found.key in found.keys:
         hint = "`pgdyno studies hosts/template` shows every key with a value"
-    line = find_line(text, found.path) if found.path else None
-    where = f"{source}, line {line}" if line else source
+    where = name_line(source, text, found.path)
     return SpecError(f"{where}: {found.fact}", detail=f"key {found.path}" if found.path else "", hint=hint)

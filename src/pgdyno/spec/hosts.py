@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.complaint import find_line, read_complaint, suggest_toml
+from pgdyno.spec.complaint import name_line, read_complaint, suggest_toml
 from pgdyno.spec.table import StudyTable
 
 # Older versions of ssh hand a name as it is to the shell that runs a ProxyCommand. Source: OpenSSH 9.6, ssh.c, valid_hostname().
@@ -110,7 +110,7 @@ def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEnt
                 f"{source}: {name!r} cannot name a host", hint="names of hosts have letters, digits, . _ - @"
             )
         if isinstance(table, dict) and isinstance(role := table.get("role"), str) and role not in _ROLES:
-            where = _find_place(source, text, f"hosts.{name}.role")
+            where = name_line(source, text, f"hosts.{name}.role")
             raise SpecError(
                 f"{where}: role {role} of {name} does nothing here",
                 detail="pgdyno watches the machine of a given server, and runs pgbench on load hosts",
@@ -120,7 +120,7 @@ def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEnt
             msgspec.convert(table, HostEntry)
         except msgspec.ValidationError as exc:
             found = read_complaint(str(exc), HostEntry)
-            where = _find_place(source, text, f"hosts.{name}.{found.path}".rstrip("."))
+            where = name_line(source, text, f"hosts.{name}.{found.path}".rstrip("."))
             hint = f"its keys are {', '.join(_KEYS)}"
             if found.nearest:
                 hint = f"did you mean {found.nearest}?"
@@ -168,11 +168,6 @@ def make_named_hosts(server: str | None, loads: Sequence[str] = ()) -> dict[str,
         if not _NAME.fullmatch(name):
             raise SpecError(f"{name!r} cannot name a host", hint="give it an alias in ~/.ssh/config, and name that")
     return hosts
-
-
-def _find_place(source: str, text: str, path: str) -> str:
-    line = find_line(text, path) if text else None
-    return f"{source}, line {line}" if line else source
 
 
 # They name folders of a record, too.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.complaint import name_line, read_complaint
 from pgdyno.spec.table import StudyTable, check_range
 
 PRIMARY = "primary"
@@ -72,12 +72,11 @@ def check_poolers(raw: object, *, source: str, text: str = "") -> None:
             msgspec.convert(table, PoolerSpec)
         except msgspec.ValidationError as exc:
             found = read_complaint(str(exc), PoolerSpec)
-            line = find_line(text, f"poolers.{name}.{found.path}".rstrip("."))
             choices = f"one of {', '.join(found.choices)}" if found.choices else ""
             if not text:
                 said = found.fact.removeprefix(f"{found.key} ")
                 raise SpecError(f"--pool-{found.key} {said}", hint=choices) from exc
-            where = f"{source}, line {line}" if line else source
+            where = name_line(source, text, f"poolers.{name}.{found.path}".rstrip("."))
             hint = choices or "the keys are mode, size and dsn"
             raise SpecError(f"{where}: pooler {name}: {found.fact}", hint=hint) from exc
 

@@ -18,7 +18,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.prices import CURRENCY, REGION
 from pgdyno.facts.volumes import find_volume
-from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.complaint import name_line, read_complaint
 from pgdyno.spec.shipped import find_shipped
 from pgdyno.spec.table import StudyTable, check_above_0
 
@@ -166,9 +166,8 @@ def parse_prices(text: str, *, source: str) -> OwnPrices:
         raise SpecError(f"{source} is not valid TOML", detail=str(exc), hint=_TEMPLATE) from exc
     except msgspec.ValidationError as exc:
         found = read_complaint(str(exc), OwnPrices)
-        line = find_line(text, found.path) if found.path else None
         raise SpecError(
-            f"{source}, line {line}: {found.fact}" if line else f"{source}: {found.fact}",
+            f"{name_line(source, text, found.path)}: {found.fact}",
             detail=f"key {found.path}" if found.path else "",
             hint=f"did you mean {found.nearest}?" if found.nearest else _TEMPLATE,
         ) from exc
