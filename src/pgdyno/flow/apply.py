@@ -71,10 +71,18 @@ def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[T
         )
     tuned = tune(question, form=Form.DIFF, is_to_be_started=True)
     view = tuned.view
-    differing = find_differences(view.tuning, view.now, waiting=view.waiting)
-    refuse_lost_slots(view.tuning, {one.derived.name for one in differing if not one.is_same})
-    prepared = _prepare(question, tuned)
-    advice = sum(1 for one in tuned.view.tuning.settings if one.target in {Target.LIMIT, Target.STORAGE, Target.POOLER})
+    differing = [one for one in find_differences(view.tuning, view.now, waiting=view.waiting) if not one.is_same]
+    refuse_lost_slots(view.tuning, {one.derived.name for one in differing})
+    values: dict[Target, dict[str, str]] = {target: {} for target in Target}
+    for one in differing:
+        values[one.derived.target][one.derived.name] = one.derived.value
+    prepared = prepare_apply(
+        find_named_server(question.data_dir, bindir=tuned.bindir),
+        settings=values[Target.POSTGRESQL],
+        sysctls=values[Target.SYSCTL],
+        sysfs=values[Target.SYSFS],
+    )
+    advice = sum(1 for one in view.tuning.settings if one.target in {Target.LIMIT, Target.STORAGE, Target.POOLER})
     show(tuned)
     if not (prepared.settings or prepared.sysctls or prepared.sysfs):
         return AppliedTuning(applied=None, was_running=prepared.running is not None, advice_count=advice)
@@ -86,24 +94,6 @@ def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[T
     except KeyboardInterrupt as exc:
         raise InterruptedStudyError("stopped", detail="everything is as it was before") from exc
     return AppliedTuning(applied=applied, was_running=prepared.running is not None, advice_count=advice)
-
-
-def _prepare(question: TuneRequest, tuned: TuneResult) -> Prepared:
-    """Prepare to apply what is not in force yet."""
-    values: dict[Target, dict[str, str]] = {target: {} for target in Target}
-    view = tuned.view
-    for one in find_differences(view.tuning, view.now, waiting=view.waiting):
-        if not one.is_same:
-            values[one.derived.target][one.derived.name] = one.derived.value
-    server = None
-    if question.data_dir is not None:
-        server = find_named_server(question.data_dir, bindir=tuned.bindir)
-    return prepare_apply(
-        server,
-        settings=values[Target.POSTGRESQL],
-        sysctls=values[Target.SYSCTL],
-        sysfs=values[Target.SYSFS],
-    )
 
 
 def _ask(prepared: Prepared, *, may_restart: bool, leaves_kernel: bool) -> str:
