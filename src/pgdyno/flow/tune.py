@@ -17,7 +17,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.versions import is_untried
 from pgdyno.flow.terminal import print_document
 from pgdyno.flow.tuned_load import find_pooler_version, read_load
-from pgdyno.record.machine.preflight import ServerOrigin, Unseen
+from pgdyno.record.machine.preflight import ServerOrigin
 from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.documents.tuning import tune_document
@@ -162,6 +162,7 @@ def tune(
     for name in question.fixed:
         check_tunable(name)
     asked = find_asked(question)
+    state = asked.state
     subject, machine = _see(question, asked)
     check_form(form, subject)
     tuning = derive(subject, fixed=question.fixed)
@@ -170,7 +171,7 @@ def tune(
         asked.installation,
         user=asked.user,
         fixed=question.fixed,
-        other_settings=_shaping(asked),
+        other_settings={} if state is None else shaping_settings(state.look.settings, asked.facts.major),
         control_file=None if asked.folder is None else asked.folder.path / "global/pg_control",
     )
     # A machine that is not here is not this one's to try.
@@ -185,14 +186,14 @@ def tune(
         machine=machine,
         is_workload_said=question.wishes.workload is not None,
         now=_read_now(tuning, asked, is_here=question.host is None),
-        now_of=_describe_origin(asked.state),
+        now_of=_describe_origin(state),
         tried=tried,
         unchecked=list_unchecked(tuning, asked.installation),
         version=asked.facts.version,
         is_named=asked.folder is not None,
-        waiting=frozenset() if asked.state is None else asked.state.waiting_names,
-        unseen=_unseen(asked),
-        file_errors=() if asked.state is None else asked.state.look.file_errors,
+        waiting=frozenset() if state is None else state.waiting_names,
+        unseen=() if state is None else state.unseen,
+        file_errors=() if state is None else state.look.file_errors,
         program=program_name(),
     )
     return TuneResult(view=view, form=form, explained=explained, bindir=asked.installation.bindir)
@@ -272,10 +273,6 @@ def check_form(form: Form, subject: TuningSubject) -> None:
         raise SpecError("--form pgbouncer is a file for a pooler, and none is asked for", hint="add --pooler")
 
 
-def _shaping(asked: Asked) -> dict[str, str]:
-    return {} if asked.state is None else shaping_settings(asked.state.look.settings, asked.facts.major)
-
-
 def _read_now(tuning: DerivedSettings, asked: Asked, *, is_here: bool) -> dict[str, str]:
     """Values in force, by name, as far as they can be seen."""
     now = {} if asked.state is None else dict(asked.state.look.settings)
@@ -286,10 +283,6 @@ def _read_now(tuning: DerivedSettings, asked: Asked, *, is_here: bool) -> dict[s
         now |= read_sysctls(one.name for one in tuning.of(Target.SYSCTL))
         now |= read_kernel_files(one.name for one in tuning.of(Target.SYSFS))
     return now
-
-
-def _unseen(asked: Asked) -> tuple[Unseen, ...]:
-    return () if asked.state is None else asked.state.unseen
 
 
 def _describe_origin(state: ServerState | None) -> str:
