@@ -17,6 +17,7 @@ from pgdyno.facts.views import (
     IO_VIEW,
     Absent,
     Counter,
+    CounterSource,
     FromColumn,
     FromFunction,
     FromIo,
@@ -103,7 +104,7 @@ def without_refused(facts: ServerCounters, refused: Mapping[str, str]) -> Server
     return msgspec.structs.replace(facts, counters=tuple(map(replace, facts.counters)), io_columns=io_columns)
 
 
-def name_place(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent) -> str:
+def name_place(source: CounterSource | FromIoColumn) -> str:
     """Return the view or function that a role must be allowed to read for a counter; empty for one that is absent."""
     match source:
         case FromColumn() | FromSum():
@@ -116,9 +117,7 @@ def name_place(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColu
             return ""
 
 
-def _find_lacking(
-    source: FromColumn | FromFunction | FromSum | FromIo | Absent, server: ServerCatalogue, readable: set[str]
-) -> str:
+def _find_lacking(source: CounterSource, server: ServerCatalogue, readable: set[str]) -> str:
     """Find what a source needs and the server lacks; empty where it lacks nothing."""
     match source:
         case FromColumn() | FromSum():

@@ -24,11 +24,8 @@ STANDBY_DIMENSIONS = ("name", "state", "sync_state")
 """What is sampled of each standby beside its lags: its name, and what it is to the server."""
 IO_DIMENSIONS = ("backend_type", "object", "context")
 """Columns that identify a row of pg_stat_io."""
-"""Object of pg_stat_io whose times depend on track_wal_io_timing.
-
-Source: PostgreSQL 18 manual, section 19.9.1, track_wal_io_timing.
-"""
 TIMING_SETTINGS = ("track_io_timing", "track_wal_io_timing")
+"""Settings without which a server counts no times of I/O."""
 _OF_DATABASE = "pg_stat_database"
 
 
@@ -97,13 +94,16 @@ class Absent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: str
 
 
+CounterSource = FromColumn | FromFunction | FromSum | FromIo | Absent
+
+
 class Counter(msgspec.Struct, frozen=True, kw_only=True):
     """A cumulative counter of the server in one version. `needs` names the setting that must be on for it."""
 
     name: str
     unit: Unit
     meaning: str
-    source: FromColumn | FromFunction | FromSum | FromIo | Absent
+    source: CounterSource
     needs: str | None = None
 
 
@@ -141,7 +141,7 @@ class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def sources(self) -> dict[str, FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent]:
+    def sources(self) -> dict[str, CounterSource | FromIoColumn]:
         """Sources of all counters by name, with those of pg_stat_io."""
         return {one.name: one.source for one in self.counters} | {one.name: one.source for one in self.io_columns}
 
@@ -155,7 +155,7 @@ class _CounterEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: str
     unit: Unit
     meaning: str
-    read: dict[str, FromColumn | FromFunction | FromSum | FromIo | Absent]
+    read: dict[str, CounterSource]
     needs: str | None = None
 
 
@@ -263,7 +263,7 @@ def find_reset_with(name: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _name_view(source: FromColumn | FromFunction | FromSum | FromIo | Absent | None) -> str | None:
+def _name_view(source: CounterSource | None) -> str | None:
     match source:
         case FromColumn() | FromSum():
             return source.view
@@ -273,7 +273,7 @@ def _name_view(source: FromColumn | FromFunction | FromSum | FromIo | Absent | N
             return None
 
 
-def describe_source(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent) -> str:
+def describe_source(source: CounterSource | FromIoColumn) -> str:
     """Say where a counter is read, as PostgreSQL calls it."""
     match source:
         case FromColumn() | FromSum():
