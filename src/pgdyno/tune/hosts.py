@@ -104,8 +104,7 @@ def ceilings_of_emulation(host: HostSpec, disk: DiskSpec) -> StorageCeilings:
     ceilings = compute_ceilings(disk, limits.known, region=host.region)
     made = _make_disk(disk, limits)
     held = {name: _hold_as_made(_find_lasting(name, disk, limits)[0], getattr(made, name)) for name in TRANSFERS}
-    absent = {name: reason for name, reason in ceilings.absent.items() if name not in held}
-    return msgspec.structs.replace(ceilings, absent=absent, **held)
+    return ceilings.with_transfers(held)
 
 
 def _hold_as_made(ceiling: Ceiling, made: Known) -> Ceiling:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+from collections.abc import Mapping
 
 import msgspec
 
@@ -100,3 +101,8 @@ class StorageCeilings(msgspec.Struct, frozen=True, kw_only=True):
     price: Price | None
     """Price of the volumes, without the instance."""
     absent: dict[str, str]
+
+    def with_transfers(self, known: Mapping[str, Ceiling]) -> StorageCeilings:
+        """Return the ceilings with these of transfers in place of their own."""
+        absent = {name: reason for name, reason in self.absent.items() if name not in known}
+        return msgspec.structs.replace(self, absent=absent, **known)

@@ -98,8 +98,7 @@ def apply_throttles(ceilings: StorageCeilings, look: StorageStack, limits: Seque
         limit, ceiling = find_throttle(name, look, limits), getattr(ceilings, name)
         if limit is not None:
             held[name] = _cap(ceiling, limit, figure.unit)
-    absent = {name: reason for name, reason in ceilings.absent.items() if name not in held}
-    return msgspec.structs.replace(ceilings, absent=absent, **held)
+    return ceilings.with_transfers(held)
 
 
 def _cap(ceiling: Ceiling | None, limit: Throttle, unit: str) -> Ceiling:
