@@ -182,16 +182,9 @@ def read_declared(host: str | None) -> HostSpec | None:
 
 def view_further_cards(store: RecordStore, record: StudyRecord) -> Iterator[FurtherCard]:
     """View the cards of the disks of variants that have places of their own, each disk once, without those of the reference."""
-    experiment = record.plan.experiment
-    if experiment is None or not record.places:
-        return
-    names: dict[int, list[str]] = {}
-    for variant in experiment.variants:
-        names.setdefault(record.find_place((variant.name,)), []).append(variant.name)
-    first = record.places[0]
     found: dict[tuple[str, str], FurtherCard] = {}
-    for number, variants in names.items():
-        place, paths = record.places[number], store.card_paths(number)
+    for number, variants in record.name_by_place().items():
+        first, place, paths = record.places[0], record.places[number], store.card_paths(number)
         kinds = (("data", place.data_disk.device), ("WAL", place.wal.device))
         for (content, device), card, path in zip(kinds, store.read_cards(number), paths, strict=True):
             if card is None or device in {first.data_disk.device, first.wal.device}:

@@ -436,6 +436,14 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
         place = place_of(self.study.data, experiment.find_variant(variants[0]))
         return next(number for number, one in enumerate(self.places) if one.place == place)
 
+    def name_by_place(self) -> dict[int, list[str]]:
+        """Return the names of the variants at each place, by its number in `places`; empty if all lie in one."""
+        names: dict[int, list[str]] = {}
+        if self.places and self.plan.experiment is not None:
+            for variant in self.plan.experiment.variants:
+                names.setdefault(self.find_place((variant.name,)), []).append(variant.name)
+        return names
+
     def at(self, variants: tuple[str, ...]) -> StudyRecord:
         """Return the record with the disks of a trial's variant as those of its data and WAL."""
         number = self.find_place(variants)

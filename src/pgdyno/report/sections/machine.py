@@ -153,12 +153,9 @@ def watched_table(report: ReportInput) -> Table | None:
 
 def places_table(record: StudyRecord) -> Table | None:
     """Build the table of the places of the variants' clusters; None if all lay in one."""
-    experiment = record.plan.experiment
-    if not record.places or experiment is None:
+    names = record.name_by_place()
+    if not names:
         return None
-    names: dict[int, list[str]] = {}
-    for variant in experiment.variants:
-        names.setdefault(record.find_place((variant.name,)), []).append(variant.name)
     rows = []
     for number, of in names.items():
         disk, wal = record.places[number].data_disk, record.places[number].wal
