@@ -14,10 +14,9 @@ from scipy import optimize, stats
 
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, ONE_ROUND, ClientTrial, arrange_trials, contrast_loads
 from pgdyno.analyse.sweep.knee import find_knee
-from pgdyno.analyse.sweep.levels import estimate_levels
 from pgdyno.analyse.sweep.outlook import narrow_pairs, predict_rounds
 from pgdyno.analyse.sweep.pairs import pair_loads
-from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep, list_open_clients
+from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep, estimate_levels, list_open_clients
 from pgdyno.analyse.sweep.statuses import LoadStatus
 from pgdyno.analyse.sweep.usl import UslFit
 from tests.examples import TIMES

@@ -135,6 +135,11 @@ class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
         return self.degrees >= _MIN_DEGREES
 
     @property
+    def why_no_interval(self) -> str:
+        """Why nothing is said of other rounds, where one round or too few trials were run."""
+        return ONE_ROUND if self.is_noise_known else NO_NOISE
+
+    @property
     def best(self) -> int:
         """The index of the load with the highest TPS, with differences between rounds removed."""
         return int(np.argmax(self.log_ratio[:, 0]))

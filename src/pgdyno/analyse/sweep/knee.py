@@ -30,7 +30,7 @@ import math
 import numpy as np
 
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.sweep.client_trials import NO_NOISE, ONE_ROUND, LoadContrasts, SweepTrials
+from pgdyno.analyse.sweep.client_trials import LoadContrasts, SweepTrials
 from pgdyno.analyse.sweep.pairs import LoadPairs
 
 # Our reasoning: pairs of loads have a standard deviation of 5 to 10 % on a small machine, where hours do not prove that two loads are
@@ -57,8 +57,7 @@ def find_knee(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs, *, 
     if knee == last:
         return sweep.unknown("clients", why_open)
     if not compared.is_noise_known or sweep.rounds_count < 2:
-        why = ONE_ROUND if compared.is_noise_known else NO_NOISE
-        return sweep.estimate(float(sweep.loads[knee]), None, None, "clients", why)
+        return sweep.estimate(float(sweep.loads[knee]), None, None, "clients", compared.why_no_interval)
     alpha = (1.0 - sweep.confidence) / 2.0
     low, high = pairs.count_exceeded(_FARTHEST, alpha), _find_high(pairs, alpha, best)
     low, high = min(low, knee), max(high, low, knee)

@@ -15,7 +15,14 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.estimate import CONFIDENCE, Estimate, exponentiate, map_estimate
+from pgdyno.analyse.estimate import (
+    CONFIDENCE,
+    Estimate,
+    estimate_geometric_means,
+    estimate_mean_of_trials,
+    exponentiate,
+    map_estimate,
+)
 from pgdyno.analyse.sweep.client_trials import (
     NO_NOISE,
     ONE_ROUND,
@@ -26,7 +33,6 @@ from pgdyno.analyse.sweep.client_trials import (
     contrast_loads,
 )
 from pgdyno.analyse.sweep.knee import find_knee
-from pgdyno.analyse.sweep.levels import estimate_levels
 from pgdyno.analyse.sweep.pairs import LoadPairs, pair_loads
 from pgdyno.analyse.sweep.statuses import CLIMBING, LoadStatus, list_possible_statuses
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
@@ -37,6 +43,7 @@ PRECISE_RATIO = 0.08
 # Our reasoning: a load that ends its rounds once its interval is narrow has one that is too narrow by chance, the more so the fewer
 # rounds they are: with these, 5 to 8 of 100 such intervals miss the truth in simulations. A thirteenth round would narrow one by a twentieth at most.
 LEAST_ROUNDS, ENOUGH_ROUNDS = 5, 12
+_OF_ONE_ROUND = "one round has this load: its spread is not known"
 _NOT_LINKED = "no chain of rounds links all loads with each other"
 
 
@@ -159,6 +166,31 @@ def describe_points(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPair
     return tuple(points)
 
 
+def estimate_levels(sweep: SweepTrials, compared: LoadContrasts) -> tuple[Estimate, ...]:
+    """Estimate the TPS of each load, in the order of the loads; without intervals if the noise is not known.
+
+    Each interval holds for its load alone, and is a t interval over its rounds: TPS of few clients scatter several times as
+    much as those of many do, so that a noise pooled over loads would be too small for some. After a single round it says
+    nothing of other rounds.
+    """
+    if compared.is_noise_known and sweep.rounds_count > 1:
+        of_loads = zip(sweep.average_in_rounds().T.tolist(), np.bincount(sweep.of_load).tolist(), strict=True)
+        return tuple(_estimate_level(of_rounds, trials, sweep.confidence) for of_rounds, trials in of_loads)
+    trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
+    levels = estimate_geometric_means(trials_of_loads, confidence=sweep.confidence)
+    if compared.is_noise_known:
+        return levels
+    return tuple(msgspec.structs.replace(one, low=None, high=None, reason=NO_NOISE) for one in levels)
+
+
+def _estimate_level(of_rounds: Sequence[float], trials: int, confidence: float) -> Estimate:
+    """Estimate the TPS of a load from its mean ln TPS in each round, NaN where a round lacks it."""
+    seen = [value for value in of_rounds if math.isfinite(value)]
+    of_log = estimate_mean_of_trials(seen, unit="tps", confidence=confidence)
+    reason = _OF_ONE_ROUND if len(seen) < 2 else None
+    return exponentiate(msgspec.structs.replace(of_log, n=trials, reason=reason))
+
+
 def _estimate_efficiency(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs, i: int) -> Estimate:
     if sweep.loads[0] != 1:
         return sweep.unknown("ratio", "no trial with one client")
@@ -172,7 +204,7 @@ def _estimate_ratio(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPair
     low, high = (find(other, i, alpha) for find in (pairs.find_least, pairs.find_most)) if i != other else (0.0, 0.0)
     is_linked = bool(compared.is_linked[i, other])
     value = float(pairs.means[other, i] if is_known else compared.log_ratio[i, other])
-    why = None if is_known else ONE_ROUND if compared.is_noise_known else NO_NOISE
+    why = None if is_known else compared.why_no_interval
     return exponentiate(
         Estimate(
             value=value if is_linked else None,
@@ -221,8 +253,7 @@ def _read_peak(sweep: SweepTrials, compared: LoadContrasts, pairs: LoadPairs, wh
     if best == last and compared.log_ratio[last, last - 1] > delta:
         return sweep.unknown("clients", why_open)
     if not compared.is_noise_known or sweep.rounds_count < 2:
-        why = ONE_ROUND if compared.is_noise_known else NO_NOISE
-        return sweep.estimate(loads[best], None, None, "clients", why)
+        return sweep.estimate(loads[best], None, None, "clients", compared.why_no_interval)
     alpha = (1.0 - sweep.confidence) / 2.0
     low = min(pairs.count_exceeded(0.0, alpha), best)
     high = max(last - pairs.count_exceeded_from_last(0.0, alpha), best)
