@@ -330,7 +330,7 @@ def _estimate_with_t(
 
 
 @functools.lru_cache(maxsize=1024)
-def t_quantile(degrees: int, probability: float) -> float:
+def t_quantile(degrees: float, probability: float) -> float:
     """Return the quantile of Student's t distribution."""
     # scipy.special loads in a fraction of the time of scipy.stats; it is imported only when an interval is computed.
     from scipy.special import stdtrit  # noqa: PLC0415

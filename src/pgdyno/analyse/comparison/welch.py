@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.estimate import CONFIDENCE, Estimate
+from pgdyno.analyse.estimate import CONFIDENCE, Estimate, t_quantile
 
 # Trials that agree to the last digit come from an enforced limit: any difference between two such sets is real.
 _MIN_ERROR = 1e-9
@@ -48,8 +48,6 @@ def difference_of_logs(first: Estimate, other: Estimate) -> LogDifference:
 
 def ratio_of(first: Estimate, other: Estimate) -> Estimate:
     """Estimate `other` over `first`; `n` is the smaller one. The ratio has no interval if one of the two has none."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
-
     n = min(first.n, other.n)
     plain = Estimate(value=None, low=None, high=None, n=n, unit="ratio")
     if first.value is None or other.value is None or first.value <= 0:
@@ -58,7 +56,7 @@ def ratio_of(first: Estimate, other: Estimate) -> Estimate:
     if not (_has_logs(first) and _has_logs(other)):
         return msgspec.structs.replace(plain, reason="one of the two has no interval")
     found = difference_of_logs(first, other)
-    half = float(stdtrit(found.degrees, (1 + CONFIDENCE) / 2)) * found.error
+    half = t_quantile(found.degrees, (1 + CONFIDENCE) / 2) * found.error
     # Written so that NaN from an overflow above counts as too far, too.
     if not abs(found.value) + half <= _MAX_LOG:
         return msgspec.structs.replace(plain, reason="too few trials of one of the two")
@@ -71,9 +69,7 @@ def _has_logs(estimate: Estimate) -> bool:
 
 def _logs(estimate: Estimate) -> tuple[float, float]:
     """Recover the logarithm and its standard error from an estimate's interval."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
-
     if estimate.value is None or estimate.low is None or estimate.high is None or estimate.low <= 0:
         raise ValueError("an estimate without an interval cannot be tested")
-    quantile = float(stdtrit(estimate.n - 1, (1 + estimate.confidence) / 2))
+    quantile = t_quantile(estimate.n - 1, (1 + estimate.confidence) / 2)
     return math.log(estimate.value), math.log(estimate.high / estimate.low) / 2 / quantile

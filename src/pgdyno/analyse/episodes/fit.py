@@ -20,6 +20,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pgdyno.analyse.estimate import t_quantile
+
 Floats = NDArray[np.float64]
 
 MIN_OBSERVATIONS = 8
@@ -107,8 +109,6 @@ def fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fit
 
     Source: profile likelihood, with chi-squared(1) / 2 = 1.92 below the best correlation.
     """
-    from scipy.special import stdtrit  # noqa: PLC0415 - as in `estimate`
-
     if not templates:
         return ()
     design = np.column_stack([np.ones(len(values)), *(one.draw(len(values)) for one in templates)])
@@ -122,7 +122,7 @@ def fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fit
         spreads = np.sqrt(np.diag(inverse) * left / freedom)
         fits.append((_likelihood(left, len(values), correlation), sizes[1:], spreads[1:]))
     best = max(fits, key=lambda fit: fit[0])
-    factor = float(stdtrit(freedom, 0.975))
+    factor = t_quantile(freedom, 0.975)
     near = [fit for fit in fits if fit[0] >= best[0] - _AS_LIKELY]
     low = np.min([sizes - factor * spreads for _, sizes, spreads in near], axis=0)
     high = np.max([sizes + factor * spreads for _, sizes, spreads in near], axis=0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from pgdyno.analyse.estimate import CONFIDENCE, t_quantile
 from pgdyno.record.samples.series import Floats
 
-_CONFIDENCE = 0.95
 # Above it, this few seconds cannot tell a correlation from a drift, and no interval would be wide enough.
 _MAX_CORRELATION = 0.97
 # Below it, clients do not meet at the thread.
@@ -62,8 +62,6 @@ def autocorrelated_half_width(values: Floats) -> float:
     Sources: Bayley & Hammersley 1946, doi:10.2307/2983560, for the number of independent values; Kendall 1954,
     doi:10.1093/biomet/41.3-4.403, for the bias.
     """
-    from scipy.special import stdtrit  # noqa: PLC0415 - as in `estimate`
-
     count = len(values)
     apart = values - values.mean()
     squares = float(apart @ apart)
@@ -74,4 +72,4 @@ def autocorrelated_half_width(values: Floats) -> float:
     correlation = min(max(correlation, 0.0), _MAX_CORRELATION)
     worth = max(2.0, count * (1.0 - correlation) / (1.0 + correlation))
     variance = squares / count / (1.0 - 1.0 / worth)
-    return float(stdtrit(worth - 1.0, (1.0 + _CONFIDENCE) / 2)) * math.sqrt(variance / worth)
+    return t_quantile(worth - 1.0, (1.0 + CONFIDENCE) / 2) * math.sqrt(variance / worth)
