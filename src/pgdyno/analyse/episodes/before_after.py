@@ -259,15 +259,12 @@ class EpisodeSamples:
             from_s = begun.origin.monotonic_s - self.start_s
             yield LogSpan(from_s=from_s, until_s=max(self.length_s, from_s), what=_describe_checkpoint(begun))
 
-    @functools.cached_property
-    def _settings(self) -> dict[str, str]:
-        return self.data.record.values
-
     def _describe_unlogged_vacuums(self) -> Iterator[str]:
+        settings = self.data.record.values
         # A server that pgdyno started has settings: if there are none, they were not read.
-        if not self._settings:
+        if not settings:
             return
-        least_ms = float(self._settings.get(_LOGGED_VACUUMS, _LOGGED_VACUUMS_MS))
+        least_ms = float(settings.get(_LOGGED_VACUUMS, _LOGGED_VACUUMS_MS))
         if least_ms < 0.0:
             yield f"autovacuum ({_LOGGED_VACUUMS} was -1)"
         elif least_ms:
