@@ -77,6 +77,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return self.severity is Severity.CRITICAL and not self.is_result
 
 
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings by their severity, in their order within each."""
+    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
+
+
 def keep_to_record(record: StudyRecord, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings on a record without experiments that would run on another server than its own.
 

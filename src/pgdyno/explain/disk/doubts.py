@@ -15,7 +15,7 @@ from pgdyno.analyse.disk.efficiency import Attainment, Efficiency
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.explain.disk import location
 from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.finding import Finding, Severity, worst_first
 from pgdyno.plan.disk import FULL_CPU_RATIO, DiskJob, Pattern
 from pgdyno.units import format_bytes, format_share, with_capital
 
@@ -60,8 +60,7 @@ _STANDINGS = {
 
 def find_disk_doubts(rule_input: DiskRuleInput) -> tuple[Finding, ...]:
     """Find everything that weakens a card's figures, worst first."""
-    findings = [finding for rule in _RULES for finding in rule(rule_input)]
-    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
+    return worst_first(finding for rule in _RULES for finding in rule(rule_input))
 
 
 def list_disk_doubts(findings: Iterable[Finding], *, of: Sequence[str] = ()) -> tuple[Finding, ...]:

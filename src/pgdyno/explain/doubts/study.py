@@ -21,7 +21,7 @@ from pgdyno.explain.doubts.failover import find_failover_doubts
 from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
 from pgdyno.explain.episodes import find_episodes_in_average
-from pgdyno.explain.finding import Finding, Severity, keep_to_record
+from pgdyno.explain.finding import Finding, Severity, keep_to_record, worst_first
 from pgdyno.explain.preflight.study import find_preflight_doubts, find_version_doubts
 from pgdyno.facts.durability import Loss, durability_given_up
 from pgdyno.record.machine.given_server import IDLE_TPS
@@ -80,7 +80,7 @@ def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, 
 
 def _find_own_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     findings = keep_to_record(record, (finding for rule in _RULES for finding in rule(record, analysis)))
-    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
+    return worst_first(findings)
 
 
 def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:

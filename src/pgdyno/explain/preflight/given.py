@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.analyse.transaction_time.network import FAR_ON_THIS_MACHINE_S, FAR_S
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.finding import Finding, Severity, worst_first
 from pgdyno.explain.preflight.given_rules import FAR, IN_ARGUMENTS, NOT_ENCRYPTED, TIMEOUTS
 from pgdyno.explain.preflight.other_load import advise_stop, describe_busy, is_busy
 from pgdyno.explain.preflight.version import find_untried
@@ -74,7 +74,7 @@ def find_given_obstacles(
         findings.append(_describe_left(left))
     if activity is not None and is_busy(activity):
         findings.append(_describe_activity(activity))
-    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
+    return worst_first(findings)
 
 
 _PASSWORD = Finding(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from pgdyno.analyse.replicas import compare_with_primary
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.finding import Finding, Severity, worst_first
 from pgdyno.explain.preflight.given import RULES_OF_READING
 from pgdyno.record.machine.given_server import GivenServer
 
@@ -30,8 +30,7 @@ def find_replica_obstacles(
     """
     found = [*_find_strangers(replica, primary), *(one for rule in RULES_OF_READING for one in rule(replica, clients))]
     found += _find_differences(replica, primary, asked)
-    named = [msgspec.structs.replace(one, claim=f"{name} ({replica.address}): {one.claim}") for one in found]
-    return tuple(sorted(named, key=lambda finding: finding.severity.rank))
+    return worst_first(msgspec.structs.replace(one, claim=f"{name} ({replica.address}): {one.claim}") for one in found)
 
 
 def _find_differences(replica: GivenServer, primary: GivenServer, asked: Collection[str]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ serve `pgdyno check`, and the report of every study from the facts in its record
 
 from __future__ import annotations
 
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.finding import Finding, Severity, worst_first
 from pgdyno.explain.preflight import cpu, memory, other_load, server, shared_memory, storage, version
 from pgdyno.explain.preflight.rule_input import Intent, Rule, RuleInput
 from pgdyno.record.machine.host_facts import HostFacts
@@ -39,8 +39,7 @@ def find_obstacles(
     rule_input = RuleInput(
         host=host, facts=facts or PreflightFacts(), intent=intent or Intent(horizon_s=DEFAULT_HORIZON_S)
     )
-    findings = [finding for rule in RULES for finding in rule(rule_input)]
-    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
+    return worst_first(finding for rule in RULES for finding in rule(rule_input))
 
 
 def should_wait(findings: tuple[Finding, ...]) -> bool:

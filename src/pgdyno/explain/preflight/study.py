@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.finding import Finding, Severity, worst_first
 from pgdyno.explain.preflight.given import find_given_obstacles
 from pgdyno.explain.preflight.given_rules import FAR, TIMEOUTS
 from pgdyno.explain.preflight.own_servers import find_servers_without_huge_pages, look_at_trials
@@ -49,7 +49,7 @@ def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findi
     found = [one for one in find_obstacles(record.host, facts, intent=intent) if one.rule != HUGE_PAGES]
     if facts.memory is not None:
         found += find_servers_without_huge_pages(servers, facts.memory, record.host)
-    return tuple(sorted(found, key=lambda one: one.severity.rank))
+    return worst_first(found)
 
 
 def _find_of_watched(record: StudyRecord) -> tuple[Finding, ...]:

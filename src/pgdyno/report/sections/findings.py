@@ -13,7 +13,7 @@ from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
-from pgdyno.explain.finding import Finding, Rival, Severity
+from pgdyno.explain.finding import Finding, Rival, Severity, worst_first
 from pgdyno.report.document import Claim, Claims, Link, Section
 from pgdyno.report.input import ReportInput
 from pgdyno.report.lists import join_by_place, split_shared_end
@@ -110,7 +110,7 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
     """Return what weakens the figures, the gravest first."""
-    return _tell(sorted(report.findings, key=lambda finding: finding.severity.rank), report)
+    return _tell(worst_first(report.findings), report)
 
 
 def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
