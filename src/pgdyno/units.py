@@ -11,6 +11,8 @@ import functools
 import math
 import re
 import sys
+from collections.abc import Sequence
+from typing import TypeVar
 
 # Source: PostgreSQL 18 manual, block_size: the value with which every distribution builds.
 PAGE_BYTES = 8192
@@ -24,6 +26,7 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([
 _INTEGER = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
 _DOUBLE = re.compile(r"\s*[+-]?(?:0[xX][0-9a-fA-F]{1,200}|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 _BASE_UNIT = re.compile(r"(?P<factor>\d*)(?P<name>[A-Za-z]+)")
+_Number = TypeVar("_Number", int, float)
 
 
 def parse_seconds(text: str) -> float:
@@ -56,6 +59,11 @@ def format_cpus(count: float) -> str:
 def count_things(count: int, noun: str) -> str:
     """Count things: `1 trial`, `2,000 trials`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def sum_if_known(values: Sequence[_Number | None]) -> _Number | None:
+    """Add up values; None if one of them is not known."""
+    return None if None in values else sum(filter(None, values))
 
 
 def with_capital(words: str) -> str:

@@ -16,6 +16,7 @@ from pgdyno.analyse.estimate import Estimate, estimate_mean_of_trials, estimate_
 from pgdyno.record.failover import FailoverRecord, Probes
 from pgdyno.record.serverlog import AnyLogEvent
 from pgdyno.record.trial_data import FailoverData, TrialData
+from pgdyno.units import sum_if_known
 
 # Source: StartupProcess and postmaster of PostgreSQL 15 to 18: xlogrecovery.c CheckForStandbyTrigger and
 # postmaster.c process_pm_child_exit; with "read-only" before "connections" the server is still a standby.
@@ -209,7 +210,7 @@ def _count_lost_probes(probes: Probes, missing: Sequence[int]) -> int:
 
 def _count_lost_transactions(data: TrialData, seen: FailoverData) -> int | None:
     before, after = seen.steps.history_before, seen.steps.history_after
-    confirmed = [None if one is None else one.transaction_count for one in (data.pgbench, seen.after)]
-    if before is None or after is None or None in confirmed:
+    confirmed = sum_if_known([None if one is None else one.transaction_count for one in (data.pgbench, seen.after)])
+    if before is None or after is None or confirmed is None:
         return None
-    return max(0, sum(filter(None, confirmed)) - (after - before))
+    return max(0, confirmed - (after - before))

@@ -11,6 +11,7 @@ from pgdyno.analyse.estimate import Estimate, estimate_mean_of_trials, keep_abov
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.types import TrialStatus
+from pgdyno.units import sum_if_known
 
 _MOST = 10
 EXECUTION = ("exec_ms",)
@@ -79,8 +80,7 @@ def _estimate_use(
     share = keep_above_0(estimate_mean_of_trials(shares, unit="ratio", rounds=rounds))
     if share.high is not None:
         share = msgspec.structs.replace(share, high=min(1.0, share.high))
-    counts = [trial.transactions_count for trial in trials]
-    transactions = None if None in counts else sum(filter(None, counts))
+    transactions = sum_if_known([trial.transactions_count for trial in trials])
     every = [one for group in groups for one in group]
     calls = _sum(every, ("calls",))
     return StatementUse(

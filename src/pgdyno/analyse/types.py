@@ -21,6 +21,7 @@ from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples.clock import ClockFit
 from pgdyno.record.types import Gap, TrialRecord, why_missing
+from pgdyno.units import sum_if_known
 
 WHOLE_CYCLES = 3
 """From this many checkpoints in a trial, one more or less makes a small difference."""
@@ -207,8 +208,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
         # The log of a live round tells of the server's frozen time, too, and is not read for a trial.
         if not self.record.is_in_slices and self.has_checkpoint_log:
             return sum(event.kind == "checkpoint" for event in self.events)
-        grown = [self.record.growth(name) for name in _CHECKPOINTS]
-        return None if None in grown else round(sum(filter(None, grown)))
+        grown = sum_if_known([self.record.growth(name) for name in _CHECKPOINTS])
+        return None if grown is None else round(grown)
 
 
 class PartAnalysis(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
 from pgdyno.run.switchback import LEAST_COUNTED_RATIO
 from pgdyno.run.trial import TrialOutcome, make_outcome
 from pgdyno.run.trial_stage import Observed
+from pgdyno.units import sum_if_known
 
 # Each turn ends by an order.
 _NO_END_S = 86_400.0
@@ -177,14 +178,13 @@ class TurnMember:
             PgdynoError: The log is lost.
         """
         first, last = self._turns[0], self._turns[-1]
-        spent = [turn.cpu_s for turn in self._turns]
         self.seen.load = TurnsOutcome(
             argv=first.argv,
             pid=first.pid,
             exit_code=0,
             start_monotonic_s=first.start_monotonic_s,
             end_monotonic_s=last.end_monotonic_s,
-            cpu_s=None if None in spent else sum(filter(None, spent)),
+            cpu_s=sum_if_known([turn.cpu_s for turn in self._turns]),
             stdout=b"",
             stderr=b"",
             stdouts=tuple(turn.stdout for turn in self._turns),

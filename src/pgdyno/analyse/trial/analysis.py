@@ -38,6 +38,7 @@ from pgdyno.record.samples.files import OsSamples
 from pgdyno.record.samples.series import Sampled
 from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
+from pgdyno.units import sum_if_known
 
 # While a server is frozen, time goes on for its sessions, waits and flushes: every counter of milliseconds holds the pauses.
 _TIME_SUFFIX = "_ms"
@@ -294,10 +295,10 @@ def _divide_cpus(record: StudyRecord, data: TrialData, shares: Mapping[str, floa
     count = None if data.os is None else len(series.list_cpus(data.os))
     if not cpus or busy is None or others is None or not count:
         return {}
-    used = [one.cpus for one in cpus]
-    of_standbys = None if None in used else sum(filter(None, used)) / count
-    of_server = None if of_standbys is None else max(0.0, busy - others - of_standbys)
-    return {"cpu_server_ratio": of_server, "cpu_standbys_ratio": of_standbys}
+    used = sum_if_known([one.cpus for one in cpus])
+    if used is None:
+        return {"cpu_server_ratio": None, "cpu_standbys_ratio": None}
+    return {"cpu_server_ratio": max(0.0, busy - others - used / count), "cpu_standbys_ratio": used / count}
 
 
 def _list_machine_shares(record: StudyRecord, samples: OsSamples) -> dict[str, Sampled]:

@@ -17,6 +17,7 @@ from pgdyno.record.samples import os_series as series
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.trial_data import GeneratorData, TrialData
 from pgdyno.record.types import StudyRecord
+from pgdyno.units import sum_if_known
 
 
 def measure_generators(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> tuple[GeneratorFigures, ...]:
@@ -42,13 +43,13 @@ def _measure(
         host=first.part.host,
         clients=sum(one.part.clients for one in of),
         threads=sum(one.part.threads for one in of),
-        tps=_divide(_add([_count(one) for one in of]), load_s),
+        tps=_divide(sum_if_known([_count(one) for one in of]), load_s),
         p99_ms=_find_p99_ms(of),
-        cpu_s=_add([one.part.cpu_s for one in of]),
-        stream_cpu_s=_add([one.part.stream_cpu_s for one in of]),
+        cpu_s=sum_if_known([one.part.cpu_s for one in of]),
+        stream_cpu_s=sum_if_known([one.part.stream_cpu_s for one in of]),
         thread_ratio=thread_ratio,
         machine_cpu_ratio=None if first.os is None else data.mean_within_load(series.cpu_busy(first.os)),
-        sent_per_s=_divide(_add([_count_sent(workload, data, one) for one in of]), load_s),
+        sent_per_s=_divide(sum_if_known([_count_sent(workload, data, one) for one in of]), load_s),
         empty_per_s=None if known is None else known.empty_tps,
         clock=first.clock,
     )
@@ -73,10 +74,6 @@ def _find_p99_ms(of: Sequence[GeneratorData]) -> float | None:
     if len(known) < len(of):
         return None
     return next(one.value_ms for one in measure_percentiles(LatencyHistogram.merged(known)) if one.name == "p99")
-
-
-def _add(values: Sequence[float | None]) -> float | None:
-    return None if None in values else sum(filter(None, values))
 
 
 def _divide(count: float | None, load_s: float | None) -> float | None:

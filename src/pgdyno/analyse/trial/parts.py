@@ -18,6 +18,7 @@ from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.trial_data import TRANSACTION_LOG, GeneratorData, TrialData
 from pgdyno.record.types import TrialRecord, why_missing
+from pgdyno.units import sum_if_known
 
 
 def measure_parts(data: TrialData, throughput: TrialThroughput | None) -> tuple[PartFigures, ...]:
@@ -49,7 +50,7 @@ def _measure_each(
             tps=_find_tps(of, steady, data, length_s=length_s),
             latency_mean_ms=None if latency is None else measure_mean_ms(latency),
             percentiles=_lack_percentiles(data) if latency is None else measure_percentiles(latency),
-            failed_count=_sum_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
+            failed_count=sum_if_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
         )
 
 
@@ -119,10 +120,6 @@ def _take_seconds(
     return transactions.window(from_epoch_s - behind_s, None if until_epoch_s is None else until_epoch_s - behind_s)
 
 
-def _sum_known(counts: Sequence[int | None]) -> int | None:
-    return None if None in counts else sum(filter(None, counts))
-
-
 def estimate_parts(trials: Sequence[TrialAnalysis]) -> tuple[PartAnalysis, ...]:
     """Estimate what each part of a load did, over the trials of one variant."""
     seen: dict[str, list[tuple[int, PartFigures]]] = {}
@@ -143,5 +140,5 @@ def _estimate_part(in_rounds: Sequence[tuple[int, PartFigures]]) -> PartAnalysis
         latency_ms=estimate_latencies(
             [part.percentiles for part in of], [part.latency_mean_ms for part in of], rounds=rounds
         ),
-        failed_count=_sum_known([part.failed_count for part in of]),
+        failed_count=sum_if_known([part.failed_count for part in of]),
     )

@@ -14,7 +14,7 @@ from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.tables import estimate_cell
 from pgdyno.report.table import Cell, Table, absent, columns, text
-from pgdyno.units import count_things
+from pgdyno.units import count_things, sum_if_known
 
 _LATENCIES = ("mean", "p50", "p95", "p99")
 _IN_ALL = "all parts"
@@ -66,8 +66,8 @@ def _list_rows(workload: WorkloadAnalysis, *, has_failed: bool) -> Iterator[tupl
         row = _make_row(workload, _name(part), part.clients, part.tps, part.latency_ms)
         yield (*row, *[_count(part.failed_count)] * has_failed)
     row = _make_row(workload, _IN_ALL, workload.load.clients, workload.tps, workload.latency_ms)
-    counts = [part.failed_count for part in workload.parts]
-    yield (*row, *[_count(None if None in counts else sum(filter(None, counts)))] * has_failed)
+    failed = sum_if_known([part.failed_count for part in workload.parts])
+    yield (*row, *[_count(failed)] * has_failed)
 
 
 def _name(part: PartAnalysis) -> str:

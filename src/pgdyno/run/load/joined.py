@@ -20,6 +20,7 @@ from pgdyno.run.load.log_stream import LogOutcome, LogRequest, LogStream, start_
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import ShouldAbort
 from pgdyno.run.postgres.address import Address
+from pgdyno.units import sum_if_known
 
 _SEED_STEP = 7919
 
@@ -183,14 +184,13 @@ def join_outcome(
         end_s: When the first of them ended.
         clock_offset_s: From this machine's CLOCK_MONOTONIC to the stamps of the first one's transactions.
     """
-    spent = [part.cpu_s for part in parts]
     return JoinedOutcome(
         argv=parts[0].argv,
         pid=parts[0].pid,
         exit_code=0,
         start_monotonic_s=start_s,
         end_monotonic_s=end_s,
-        cpu_s=None if None in spent else sum(filter(None, spent)),
+        cpu_s=sum_if_known([part.cpu_s for part in parts]),
         stdout=b"",
         stderr=b"",
         clock_offset_s=clock_offset_s,
