@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import DiskDemand
+from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES, DiskDemand
 from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.failover import FailoverFigures
@@ -196,6 +196,11 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Why the trial was not searched for episodes; None if it was."""
     episode_causes: tuple[EpisodeCauses, ...] = ()
     """Possible causes of each episode that made TPS or p99 worse."""
+
+    @property
+    def is_writing(self) -> bool:
+        """True if its transactions wrote, as far as WAL shows it."""
+        return (self.counts_per_transaction.get("wal_bytes") or 0.0) > MIN_WRITING_WAL_BYTES
 
     @property
     def has_checkpoint_log(self) -> bool:

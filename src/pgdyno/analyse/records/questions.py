@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES
 from pgdyno.analyse.durability import find_disk_losses
 from pgdyno.analyse.episodes.types import EpisodeKind
 from pgdyno.analyse.records.difference import UNSEEN, RecordDifference, declare, free, refuse
@@ -302,7 +301,7 @@ def _count_checkpoints(side: Side) -> int | None:
 
 
 def _writes(side: Side) -> bool:
-    return any((trial.counts_per_transaction.get("wal_bytes") or 0.0) > MIN_WRITING_WAL_BYTES for trial in side.trials)
+    return any(trial.is_writing for trial in side.trials)
 
 
 def _lost_scripts(side: Side) -> list[str]:

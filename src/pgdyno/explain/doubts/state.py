@@ -120,7 +120,7 @@ def _aged(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     trials = [trial for workload in analysis.workloads for trial in workload.trials]
     if not trials:
         return
-    if not any((trial.counts_per_transaction.get("wal_bytes") or 0.0) > MIN_WRITING_WAL_BYTES for trial in trials):
+    if not any(trial.is_writing for trial in trials):
         yield Finding(
             rule="not-restored",
             severity=Severity.NOTE,

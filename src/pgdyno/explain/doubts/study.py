@@ -279,7 +279,7 @@ def _no_checkpoint(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
         # `doubts.derived` says more about checkpoint settings.
         return
     for workload in analysis.workloads:
-        wrote = any((t.counts_per_transaction.get("wal_bytes") or 0.0) > 100.0 for t in workload.trials)
+        wrote = any(trial.is_writing for trial in workload.trials)
         counts = [trial.checkpoint_count for trial in workload.trials if trial.tps is not None]
         if wrote and counts and all(count == 0 for count in counts):
             # Not every role of a given server may ask for a checkpoint, so one of before may have gone on.
