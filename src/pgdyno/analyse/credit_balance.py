@@ -60,7 +60,7 @@ def measure_uses(analysis: StudyAnalysis, host: HostSpec) -> tuple[DiskUseRate, 
     Nothing is returned where no trial shows its use of the disk, or where trials are in slices, as those of live rounds: a
     balance without that use would be too good.
     """
-    trials = [trial for workload in analysis.workloads for trial in workload.trials]
+    trials = analysis.trials
     is_seen = any(trial.disk is not None and trial.disk.rates is not None for trial in trials)
     if host.disk is None or not is_seen or any(trial.record.is_in_slices for trial in trials):
         return ()

@@ -86,7 +86,7 @@ def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[
 def _failures(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield a doubt where trials failed and were run again: which ones did may have to do with how fast they were."""
     rounds: dict[tuple[str, int], list[TrialAnalysis]] = {}
-    for trial in (trial for one in analysis.workloads for trial in one.trials):
+    for trial in analysis.trials:
         planned = trial.record.planned
         if trial.record.error is None and not planned.is_observed:
             rounds.setdefault((planned.workload, planned.round), []).append(trial)
@@ -146,7 +146,7 @@ def _cut_rounds(record: StudyRecord, experiment: Experiment, analysis: StudyAnal
     """
     if experiment.design is DesignKind.SWITCHBACK or is_client_sweep(experiment):
         return
-    ended = [trial.record.planned for one in analysis.workloads for trial in one.trials]
+    ended = [trial.record.planned for trial in analysis.trials]
     numbers = {trial.number for trial in ended}
     cut = {
         (trial.workload, trial.round)
@@ -207,7 +207,7 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
         if not any(variant not in record.refused_variants for variant in variants):
             continue
         # Decided variants get no more trials, but while any is open the reference runs in every round.
-        ended = [trial.record.planned for workload in analysis.workloads for trial in workload.trials]
+        ended = [trial.record.planned for trial in analysis.trials]
         last, planned = (_last_round(trials, comparison.workload) for trials in (ended, record.plan.trials))
         if last < planned:
             turns = "blocks of load" if experiment.design is DesignKind.SWITCHBACK else "rounds"
@@ -249,9 +249,7 @@ def _scripts(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Findin
     """Yield a note where variants run different scripts, of which only the user knows whether they do the same work."""
     if not has_several_scripts(experiment):
         return
-    counts = {
-        trial.record.planned.variants[0]: _count_statements(trial) for one in analysis.workloads for trial in one.trials
-    }
+    counts = {trial.record.planned.variants[0]: _count_statements(trial) for trial in analysis.trials}
     yield Finding(
         severity=Severity.NOTE,
         claim="The variants run different scripts, and are compared transaction by transaction.",

@@ -117,7 +117,7 @@ def _aged(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
         )
     if record.study.data.restore is not RestorePolicy.NONE:
         return
-    trials = [trial for workload in analysis.workloads for trial in workload.trials]
+    trials = analysis.trials
     if not trials:
         return
     if not any(trial.is_writing for trial in trials):

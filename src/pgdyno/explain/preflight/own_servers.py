@@ -25,7 +25,7 @@ _SERVER_REPORTED = frozenset(
 def look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> dict[tuple[str, ...], ServerSnapshot]:
     """Return the servers of a study as their trials saw them, by the variants of the trial; without a comparison, one server."""
     seen: dict[tuple[str, ...], ServerSnapshot] = {}
-    for trial in (trial for workload in analysis.workloads for trial in workload.trials):
+    for trial in analysis.trials:
         settings = {one.name: one.value for one in trial.record.settings if one.name in _SERVER_REPORTED}
         if settings:
             server = ServerSnapshot(

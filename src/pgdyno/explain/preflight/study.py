@@ -109,6 +109,6 @@ def _as_doubt(finding: Finding) -> Finding:
 
 def _find_lost(analysis: StudyAnalysis, major: int) -> tuple[str, ...]:
     """List what trials say of this version; a study may run on several."""
-    trials = (trial for workload in analysis.workloads for trial in workload.trials)
-    said = dict.fromkeys(gap.reason for trial in trials for gap in trial.record.gaps if gap.source == LOST_COUNTERS)
+    gaps = (gap for trial in analysis.trials for gap in trial.record.gaps)
+    said = dict.fromkeys(gap.reason for gap in gaps if gap.source == LOST_COUNTERS)
     return tuple(reason for reason in said if f"PostgreSQL {major} " in reason)
