@@ -10,15 +10,17 @@ from pgdyno.analyse.estimate import estimate_geometric_mean, estimate_over_trial
 from pgdyno.analyse.series import Event
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
-from pgdyno.analyse.trial.others import measure_others, measure_others_beside_load
+from pgdyno.analyse.trial.others import measure_others, measure_others_beside_load, measure_others_beside_server
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.comparison import DURABILITY
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.record.frames import pl
 from pgdyno.record.samples.files import read_os_samples
 from pgdyno.record.samples.os_series import cpu_of_others
 from pgdyno.record.types import Gap, SettingFact, StudyRecord, TrialStatus, WatchedHost
+from pgdyno.spec.host import HostSpec
 from pgdyno.spec.study import Study, WorkloadSpec
 from pgdyno.spec.variant import VariantSpec
 from tests.analyse.timed import make_timed
@@ -280,6 +282,35 @@ def test_what_others_used_beside_pgbench_is_known_where_none_of_them_can_be_the_
     found = measure_others_beside_load(given, data)
     assert (None if found is None else found.share) == (pytest.approx(0.4) if is_known else None)
     assert measure_others_beside_load(given, msgspec.structs.replace(data, generator=None)) is None
+
+
+def test_the_threads_of_an_emulations_disks_are_its_own_cost_and_no_program_to_stop(record: StudyRecord) -> None:
+    data = make_timed({}, cpu_share=0.25)
+    assert data.os is not None
+    # Threads of the kernel have system time only.
+    of_study, kernel = pl.col("tree.study/utime"), 0.2 / 0.25 * pl.col("tree.study/utime")
+    frame = data.os.frame.with_columns(
+        column.alias(f"{cpu}/{kind}")
+        for cpu in ("cpu0", "cpu1")
+        for kind, column in (
+            ("user", of_study / 2),
+            ("system", of_study / 2 + kernel),
+            ("idle", pl.col(f"{cpu}/idle") - kernel),
+        )
+    )
+    data = msgspec.structs.replace(data, os=msgspec.structs.replace(data.os, frame=frame))
+    host = HostSpec(name="db1", cpus=2, memory="4GB", emulate=True)
+    emulated = msgspec.structs.replace(record, study=msgspec.structs.replace(record.study, host=host))
+    seen: list[tuple[dict[str, float], bool]] = []
+    for study in (record, emulated):
+        used = measure_others_beside_server(study, data)
+        shares = {name: use.share for name, use in used.items() if use is not None}
+        found = find_doubts(study, analysis_of(study, shares=shares))
+        seen.append((shares, any("stop them" in (finding.advice or "") for finding in found)))
+    assert seen == [
+        ({"cpu_others_ratio": pytest.approx(0.2)}, True),
+        ({"cpu_others_ratio": 0.0, "cpu_emulation_ratio": pytest.approx(0.2)}, False),
+    ]
 
 
 @pytest.mark.parametrize(("others", "seen"), [(-0.03, 0.0), (0.03, 0.0), (0.06, 0.06), (-0.06, -0.06)])

@@ -49,6 +49,21 @@ def test_an_emulation_is_named_with_its_nearness_and_limits() -> None:
     assert len(rows) == 10
 
 
+def test_what_the_emulated_disks_took_of_the_cpus_is_said_once() -> None:
+    report = report_of(HOST)
+    (workload,) = report.analysis.workloads
+    trials = [
+        msgspec.structs.replace(trial, shares={**trial.shares, "cpu_emulation_ratio": 0.1}) for trial in workload.trials
+    ]
+    analysis = msgspec.structs.replace(
+        report.analysis, workloads=(msgspec.structs.replace(workload, trials=tuple(trials)),)
+    )
+    (said,) = build_emulated(msgspec.structs.replace(report, analysis=analysis))
+    assert isinstance(said, Prose)
+    assert " The kernel's threads of its disks used up to 10.0 % of the CPUs." in said.words
+    assert "kernel" not in (said.brief or "")
+
+
 @pytest.mark.parametrize(("kind", "is_said"), [("hdd", True), ("network-ssd", False)])
 def test_that_seeks_are_not_told_from_pages_in_a_row_is_said(kind: DiskKindName, is_said: bool) -> None:
     host = msgspec.structs.replace(HOST, wal_disk=DiskSpec(kind=kind, size="100GB"))

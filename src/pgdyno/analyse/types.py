@@ -137,7 +137,7 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Counter (name in facts/metrics.toml) per transaction, such as wal_bytes; of a trial that loaded, its whole growth."""
     shares: dict[str, float | None]
     """Means over the load that explain a result: cpu_busy_ratio, cpu_steal_ratio, cpu_busiest_core_ratio, cpu_others_ratio
-    (programs that are not part of the study), with standbys cpu_standbys_ratio and cpu_server_ratio (all else of the study), load_generator_thread_ratio (pgbench's busiest thread),
+    (programs that are not part of the study), on an emulated machine cpu_emulation_ratio (its own threads), with standbys cpu_standbys_ratio and cpu_server_ratio (all else of the study), load_generator_thread_ratio (pgbench's busiest thread),
     load_generator_cpu_ratio (all CPUs of its machine, where that is not the server's), load_generator_others_ratio (what other
     programs used of these), disk_util_ratio, cache_hit_ratio."""
     statements: tuple[StatementTime, ...]

@@ -273,7 +273,7 @@ def _cpu_left(found: Bottleneck, signs: Signs) -> float | None:
     lacks_cpus = found.resource is Resource.CPU and not (is_theirs or found.is_of_one_cpu)
     if own is None or own <= 0.0 or lacks_cpus:
         return None
-    taken = signs.stolen_ratio + (0.0 if is_theirs else others or 0.0)
+    taken = signs.stolen_ratio + signs.emulation_ratio + (0.0 if is_theirs else others or 0.0)
     return max(0.0, (1.0 - taken) / own - 1.0)
 
 

@@ -80,12 +80,17 @@ class Signs(msgspec.Struct, kw_only=True):
         if busy is None or others is None or self.usable_cpu_count is None:
             return None
         seen = self.cpus_seen_count if self.is_cpu_subset and self.cpus_seen_count else self.usable_cpu_count
-        return (busy - others) * seen / self.usable_cpu_count
+        return (busy - others - self.emulation_ratio) * seen / self.usable_cpu_count
 
     @property
     def others_ratio(self) -> float | None:
         """Other programs' share of the CPUs that the load may use; None if it was not told apart."""
         return None if self.is_cpu_subset else self.shares.get("cpu_others_ratio")
+
+    @property
+    def emulation_ratio(self) -> float:
+        """Share of the CPUs' time that an emulation's own threads used; 0 of a real machine."""
+        return self.shares.get("cpu_emulation_ratio") or 0.0
 
     @property
     def stolen_ratio(self) -> float:

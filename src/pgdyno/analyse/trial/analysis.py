@@ -26,7 +26,7 @@ from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
 from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events, list_memory_events
 from pgdyno.analyse.trial.generators import measure_generators
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
-from pgdyno.analyse.trial.others import OthersUse, measure_others, measure_others_beside_load
+from pgdyno.analyse.trial.others import OthersUse, measure_others_beside_load, measure_others_beside_server
 from pgdyno.analyse.trial.parts import measure_parts
 from pgdyno.analyse.trial.quoted import list_waiting_sessions, measure_quoted
 from pgdyno.analyse.trial.slices import measure_slices
@@ -267,7 +267,7 @@ def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:
 def _find_others(record: StudyRecord, data: TrialData) -> dict[str, OthersUse]:
     """Return what other programs used of the CPUs, by the name of the share; nothing where that is not known."""
     found = {
-        "cpu_others_ratio": None if data.os is None else measure_others(data, data.os),
+        **measure_others_beside_server(record, data),
         "load_generator_others_ratio": measure_others_beside_load(record, data),
     }
     return {name: use for name, use in found.items() if use is not None}
@@ -295,6 +295,7 @@ def _divide_cpus(record: StudyRecord, data: TrialData, shares: Mapping[str, floa
     count = None if data.os is None else len(series.list_cpus(data.os))
     if not cpus or busy is None or others is None or not count:
         return {}
+    others += shares.get("cpu_emulation_ratio") or 0.0
     used = sum_if_known([one.cpus for one in cpus])
     if used is None:
         return {"cpu_server_ratio": None, "cpu_standbys_ratio": None}

@@ -7,6 +7,7 @@ looks, and one that these do not tell from 0 is 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pgdyno.record.samples import os_series as series
@@ -22,9 +23,25 @@ class OthersUse(NamedTuple):
     resolution_ratio: float
 
 
-def measure_others(data: TrialData, samples: OsSamples) -> OthersUse | None:
+def measure_others_beside_server(record: StudyRecord, data: TrialData) -> dict[str, OthersUse | None]:
+    """Measure what other programs used on the server's machine, and apart from them what the emulation of a machine did, by the share's name.
+
+    The kernel's threads that write an emulated disk are no program to stop. They have system time only: so this of all others is the
+    most that they can have used.
+    """
+    if data.os is None:
+        return {}
+    if not record.study.is_emulated:
+        return {"cpu_others_ratio": measure_others(data, data.os)}
+    return {
+        "cpu_others_ratio": measure_others(data, data.os, ("utime",)),
+        "cpu_emulation_ratio": measure_others(data, data.os, ("stime",)),
+    }
+
+
+def measure_others(data: TrialData, samples: OsSamples, fields: Sequence[str] = ("utime", "stime")) -> OthersUse | None:
     """Measure what other programs used on a machine; None if the study was not followed there, as in older records."""
-    line = series.cpu_of_others(samples)
+    line = series.cpu_of_others(samples, fields)
     share = None if line.absent is not None else data.mean_within_load(line)
     if share is None:
         return None

@@ -6,7 +6,7 @@ The rules of `series.py` apply.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -21,7 +21,8 @@ _KB = 1024
 # Source: Linux Documentation/filesystems/proc.rst section 1.8: guest time is part of user time already.
 CPU_KINDS = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 _NOT_BUSY = ("iowait", "steal", "idle")
-_PROGRAMS = ("user", "nice", "system")
+# What programs use of the CPUs, by the field of their own counters.
+_PROGRAMS = {"utime": ("user", "nice"), "stime": ("system",)}
 _UNCOUNTED = "this kernel does not count how long threads run"
 
 
@@ -87,18 +88,18 @@ def share_of_left(ratio: float, stolen_ratio: float) -> float:
     return min(1.0, ratio / left_ratio(stolen_ratio))
 
 
-def cpu_of_others(samples: OsSamples) -> Sampled:
+def cpu_of_others(samples: OsSamples, fields: Sequence[str] = tuple(_PROGRAMS)) -> Sampled:
     """Return the share of all CPUs' time that programs outside the process tree `study` used, with kernel threads.
 
-    Interrupts belong to no program and are left out. The kernel counts total time in ticks but each program's time in
+    `utime` alone leaves out the kernel's threads, which have none, and `stime` has them. Interrupts belong to no program and are left out. The kernel counts total time in ticks but each program's time in
     nanoseconds, so that the share of an interval can be slightly below 0 or above 1.
     """
-    columns = [f"tree.study/{field}" for field in ("utime", "stime")]
+    columns = [f"tree.study/{field}" for field in fields]
     if columns[0] not in samples.frame.columns:
         return absent_series("cpu_others_ratio", "study", "no processes were followed as study")
     by_kind, _ = _cpu_ticks(samples)
     own = sum((difference(samples.frame, column) for column in columns), start=np.zeros(1))
-    all_programs = sum((by_kind[kind] for kind in _PROGRAMS), start=np.zeros(1))
+    all_programs = sum((by_kind[kind] for field in fields for kind in _PROGRAMS[field]), start=np.zeros(1))
     return _cpu_rate(
         samples, "cpu_others_ratio", "others", _divide(all_programs - own, sum(by_kind.values(), start=np.zeros(1)))
     )

@@ -34,12 +34,19 @@ def build_emulated(report: ReportInput) -> Iterator[Block]:
     came = f" {'; '.join(near)} (measured over declared)." if near else " The emulated disks were not measured."
     yield Prose(
         strong="Emulated:",
-        words=f"these figures are of {shape.name} as this machine could act it, not of {shape.name}.{came} The emulation"
+        words=f"these figures are of {shape.name} as this machine could act it, not of {shape.name}.{came}{_describe_cost(report)} The emulation"
         f" cannot show: {'; '.join([*_list_excess(report, host), *_NEVER])}.",
         brief=f"{shape.name} as this machine could act it.{came}",
         tone=Tone.ALARM,
         level=Level.HEADLINE,
     )
+
+
+def _describe_cost(report: ReportInput) -> str:
+    """Say what the emulated disks took of the CPUs, if that was seen."""
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
+    most = max((trial.shares.get("cpu_emulation_ratio") or 0.0 for trial in trials), default=0.0)
+    return f" The kernel's threads of its disks used up to {format_percent(most)} of the CPUs." if most > 0.0 else ""
 
 
 def emulation_table(report: ReportInput) -> Table | None:
