@@ -77,7 +77,7 @@ def test_the_best_cause_is_named_and_its_rivals_stand_beside_it(record: StudyRec
     (found,) = tell(record, CLIFF, suspects=suspects)
     assert found.claim.endswith("the kernel's limit for dirty memory or checkpoint fit.")
     assert [rival.cause for rival in found.rivals] == ["checkpoint", "CPU time taken by the hypervisor"]
-    assert found.rivals[0].against.startswith("Nothing: it fits, too.")
+    assert found.rivals[0].against.startswith("It fits as well.")
     assert "vm.dirty_bytes" in found.confirm
 
 

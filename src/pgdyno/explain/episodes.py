@@ -311,9 +311,7 @@ def _list_evidence(seen: _TrialEpisode, named: Iterable[Suspect]) -> Iterator[st
 def _list_rivals(causes: EpisodeCauses | None, named: tuple[Suspect, ...]) -> tuple[Rival, ...]:
     if causes is None:
         return ()
-    as_well = (
-        Rival(cause=one.cause.value, against=f"Nothing: it fits, too. {with_capital(one.text)}") for one in named[1:]
-    )
+    as_well = (Rival(cause=one.cause.value, against=f"It fits as well. {with_capital(one.text)}") for one in named[1:])
     others = [one for one in causes.suspects if not one.fits][:_MAX_RIVALS]
     return (*as_well, *(Rival(cause=one.cause.value, against=with_capital(one.text)) for one in others))
 

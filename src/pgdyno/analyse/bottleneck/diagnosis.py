@@ -198,7 +198,9 @@ def _list_rivals(
             if use is None
             else f"they are {format_share(use)} of what the disk allows, by its card"
         )
-        rivals.insert(0, (Resource.WAL_FLUSH, f"nothing, if flushes take as long with no page written: {card}"))
+        rivals.insert(
+            0, (Resource.WAL_FLUSH, f"nothing speaks against it if flushes take as long with no page written: {card}")
+        )
     if signs.usable_cpu_count is None and Resource.CPU not in {first, *(each for each, _ in rivals)}:
         rivals.append((Resource.CPU, UNSEEN_CPUS))
     return tuple(rivals)
@@ -227,7 +229,7 @@ def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottlene
             for share in time.shares
             if share.resource not in {Resource.CPU, Resource.UNKNOWN} and share.ratio >= THRESHOLDS.mentioned_ratio
         ),
-        rivals=((Resource.LOAD_GENERATOR, f"nothing: {full}"),) if full else (),
+        rivals=((Resource.LOAD_GENERATOR, f"nothing speaks against it: {full}"),) if full else (),
         share=seen,
         absent=tuple(signs.absent),
     )
@@ -245,7 +247,7 @@ def _attribute_to_generator(time: TransactionTime, signs: Signs, full: Generator
             signs.generator_use or "",
         ),
         share=seen,
-        rivals=((Resource.NETWORK, "nothing: empty statements take the same way"),),
+        rivals=((Resource.NETWORK, "nothing speaks against it: empty statements take the same way"),),
         absent=tuple(signs.absent),
     )
 
