@@ -8,11 +8,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from pgdyno.conduct.load.hosts import check_same_load
 from pgdyno.conduct.machine import check_same
 from pgdyno.errors import HostError
 from pgdyno.flow.given.bench import check_same_server
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
+from pgdyno.record.types import LoadHostFacts
+from tests.explain.test_bottleneck import make_load_host
 from tests.given import give
 from tests.records import RECORDS
 
@@ -36,6 +39,22 @@ def test_a_load_comes_from_the_machine_that_it_came_from(tmp_path: Path) -> None
     record = msgspec.structs.replace(record, load_host=msgspec.structs.replace(before, cpu_core="Neoverse-V1"))
     with pytest.raises(HostError, match="the load comes from another machine or kernel now"):
         go_on(cpu_core="Neoverse-V2")
+
+
+def test_a_study_goes_on_with_the_load_hosts_that_it_began_with() -> None:
+    record = RecordStore(RECORDS / "v1-pg18").read_record()
+    of_old = make_load_host(record)
+
+    def with_core(core: str | None) -> LoadHostFacts:
+        return msgspec.structs.replace(of_old, facts=msgspec.structs.replace(of_old.facts, cpu_core=core))
+
+    first = with_core("Neoverse-V1")
+    check_same_load((first,), (first,))
+    # An older record does not name its Arm cores.
+    check_same_load((with_core(None),), (first,))
+    for others in ((with_core("Neoverse-V2"),), (msgspec.structs.replace(first, name="load2"),), (), (first, first)):
+        with pytest.raises(HostError, match="other load hosts, or from another pgbench"):
+            check_same_load((first,), others)
 
 
 def test_a_study_goes_on_with_the_replicas_that_it_read_from(tmp_path: Path) -> None:

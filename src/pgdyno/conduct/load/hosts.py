@@ -13,7 +13,7 @@ import msgspec
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
-from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.host_facts import HostFacts, match_known
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.host.process import ServerUser, find_own_user
@@ -269,7 +269,8 @@ def reach_from_each(
 def check_same_load(then: Sequence[LoadHostFacts], now: Sequence[LoadHostFacts]) -> None:
     """Raise a HostError unless the load comes from the machines and the pgbench of a record."""
     of_then, of_now = ([_identify(host) for host in hosts] for hosts in (then, now))
-    if of_then != of_now:
+    # Older records do not know the cores of an Arm machine.
+    if len(then) != len(now) or not all(itertools.starmap(match_known, zip(of_then, of_now, strict=True))):
         raise HostError(
             "the load came from other load hosts, or from another pgbench",
             detail=f"then {of_then}\nnow  {of_now}",
@@ -278,7 +279,7 @@ def check_same_load(then: Sequence[LoadHostFacts], now: Sequence[LoadHostFacts])
 
 
 def _identify(host: LoadHostFacts) -> tuple[str | int | None, ...]:
-    return host.name, host.facts.host_name, host.facts.cpu_model, host.facts.cpu_count, host.version
+    return host.name, host.facts.host_name, *host.facts.cpu_identity, host.version
 
 
 def _describe(host: LoadHostFacts) -> str:
