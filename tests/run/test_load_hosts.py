@@ -70,7 +70,7 @@ CONDUCTOR = """
     folder = Path(sys.argv[1])
     folder.mkdir()
     with open_link(HostEntry(role=HostRole.LOAD, ssh="db1", pgbench="{pgbench}")) as link:
-        host = LoadHost(name="db1", link=link, version_major=ask_pgbench(link, "db1").major)
+        host = LoadHost(name="db1", link=link, pgbench=ask_pgbench(link, "db1"))
         local = local_pgbench()
         PgbenchGroup([host], local, local.user).run_load(empty_run(address, folder, duration_s=300), directory=folder)
 """
@@ -125,7 +125,7 @@ def reaching(names: Sequence[str], pgbench: str | None = None, python: str | Non
             link = stack.enter_context(
                 open_link(HostEntry(role=HostRole.LOAD, ssh=name, pgbench=program, python=python))
             )
-            hosts.append(LoadHost(name=name, link=link, version_major=ask_pgbench(link, name).major))
+            hosts.append(LoadHost(name=name, link=link, pgbench=ask_pgbench(link, name)))
         yield PgbenchGroup(hosts, local, local.user)
 
 
@@ -280,6 +280,22 @@ def test_scripts_are_copied_byte_for_byte(by_ssh: Sshd, address: Address, tmp_pa
         script.unlink()
         with pytest.raises(SpecError, match="cannot read script file"):
             group.run_load(run, directory=tmp_path / "gone")
+
+
+def test_a_load_runs_the_pgbench_that_was_found_and_asks_no_other(
+    by_ssh: Sshd, address: Address, tmp_path: Path
+) -> None:
+    real, ran = local_pgbench().installation.program("pgbench"), tmp_path / "ran"
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\necho >> {ran}\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    with reaching(["db1"]) as group:
+        (host,) = group.hosts.values()
+        found = msgspec.structs.replace(host.pgbench, program=str(wrapper))
+        alone = PgbenchGroup([msgspec.structs.replace(host, pgbench=found)], local_pgbench(), local_pgbench().user)
+        alone.run_load(empty_run(address, tmp_path, clients=1, duration_s=1), directory=tmp_path / "run")
+    # For its version, and for the load.
+    assert len(ran.read_text().splitlines()) == 2
 
 
 def test_a_script_that_becomes_pgbench_may_have_sockets_before(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:

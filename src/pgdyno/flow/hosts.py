@@ -196,7 +196,7 @@ def _look_at_load(line: HostLine, link: SshLink, ways: Mapping[str, Address]) ->
     line = msgspec.structs.replace(line, pgbench=(pgbench := ask_pgbench(link, line.name)))
     if not ways:
         return line
-    host, local = LoadHost(name=line.name, link=link, version_major=pgbench.major), find_local_pgbench()
+    host, local = LoadHost(name=line.name, link=link, pgbench=pgbench), find_local_pgbench()
     group = PgbenchGroup([host], local, local.user)
     reach_s, *others = (check_reach(group, host, way, server=name).round_trip_s for name, way in ways.items())
     return msgspec.structs.replace(line, reach_s=reach_s, replica_reach_s=tuple(others))

@@ -23,7 +23,7 @@ from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
-from pgdyno.run.load.host_run import FoundPgbench, LoadHost, ask_pgbench
+from pgdyno.run.load.host_run import LoadHost, ask_pgbench
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -67,7 +67,6 @@ class ReachedHost(msgspec.Struct, frozen=True, kw_only=True):
 
     host: LoadHost
     look: FarLook
-    pgbench: FoundPgbench
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,14 +116,13 @@ def reach_load_hosts(entries: Mapping[str, HostEntry], *, stack: ExitStack, ui: 
         ui.show_activity(f"looking at {name}")
         link = stack.enter_context(open_load_link(entry))
         look, pgbench = look_at(link), ask_pgbench(link, name)
-        if found and found[0].pgbench.major != pgbench.major:
+        if found and found[0].host.pgbench.major != pgbench.major:
             raise HostError(
                 f"{found[0].host.name} and {name} have different versions of pgbench",
-                detail=f"{found[0].pgbench.version} and {pgbench.version}",
+                detail=f"{found[0].host.pgbench.version} and {pgbench.version}",
                 hint="one load comes from one version: name it with pgbench = in the [hosts] tables",
             )
-        host = LoadHost(name=name, link=link, version_major=pgbench.major)
-        found.append(ReachedHost(host=host, look=look, pgbench=pgbench))
+        found.append(ReachedHost(host=LoadHost(name=name, link=link, pgbench=pgbench), look=look))
     return tuple(found)
 
 
@@ -160,7 +158,7 @@ def measure_load_hosts(
     found: list[LoadHostFacts] = []
     came_from: frozenset[str] = frozenset()
     for one in reached:
-        host, look, pgbench = one.host, one.look, one.pgbench
+        host, look, pgbench = one.host, one.look, one.host.pgbench
         alone = PgbenchGroup([host], local, user)
         reach = check_reach(alone, host, way, seen_at=seen_at, hints=hints)
         came_from |= reach.clients

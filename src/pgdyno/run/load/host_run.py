@@ -52,25 +52,6 @@ CONNECTS_WITHIN_S = 60.0
 _FOLDER, _SECRET = "{folder}", "{secret}"
 
 
-class LoadHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A load host that is reached.
-
-    Attributes:
-        name: Its name in the study.
-        link: The connection to it.
-        version_major: Of its pgbench.
-    """
-
-    name: str
-    link: SshLink
-    version_major: int
-
-    @property
-    def entry(self) -> HostEntry:
-        """The machine as the study names it."""
-        return self.link.entry
-
-
 class FoundPgbench(msgspec.Struct, frozen=True, kw_only=True):
     """The pgbench of a load host."""
 
@@ -80,6 +61,25 @@ class FoundPgbench(msgspec.Struct, frozen=True, kw_only=True):
     """Major version."""
     memory_folder_bytes: int
     """Free room in /dev/shm."""
+
+
+class LoadHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A load host that is reached.
+
+    Attributes:
+        name: Its name in the study.
+        link: The connection to it.
+        pgbench: What its loads run, from `ask_pgbench`.
+    """
+
+    name: str
+    link: SshLink
+    pgbench: FoundPgbench
+
+    @property
+    def entry(self) -> HostEntry:
+        """The machine as the study names it."""
+        return self.link.entry
 
 
 class _Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +267,7 @@ class HostRun:
         # What the account's shell prints before is cut off before anybody reads it.
         output = directory / "printed" if log is None else log.with_name(f".{log.name}")
         try:
-            request = _make_request(host.entry, run=run, directory=directory, major=host.version_major)
+            request = _make_request(host.entry, run=run, directory=directory, pgbench=host.pgbench)
             self._words = _Words(host.link, self.name, request, output=output, clock=directory / CLOCK_FILE)
         except BaseException:
             self._stderr.close()
@@ -419,11 +419,12 @@ class HostRun:
 
 
 def _make_request(
-    entry: HostEntry, *, run: LoadRun | None = None, directory: Path | None = None, major: int = 0
+    entry: HostEntry, *, run: LoadRun | None = None, directory: Path | None = None, pgbench: FoundPgbench | None = None
 ) -> bytes:
     """Return the first line for the program on a load host; without a run it only asks which pgbench is there."""
     request: dict[str, object] = {"pgbench": entry.pgbench, "argv": None, "scripts": {}, "secret": None}
-    if run is not None and directory is not None:
+    if run is not None and directory is not None and pgbench is not None:
+        major = pgbench.major
         scripts, texts = _take_scripts(run, directory)
         there = msgspec.structs.replace(
             run,
@@ -434,6 +435,8 @@ def _make_request(
             log_prefix=None if run.log_prefix is None else Path(_FOLDER) / "log",
         )
         request |= {
+            # Without a name, each pgbench there would be asked for its version again.
+            "pgbench": pgbench.program,
             "argv": build_argv(there, "pgbench", major)[1:],
             "scripts": texts,
             "secret": _read_secret(run.address),
