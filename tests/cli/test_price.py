@@ -45,6 +45,10 @@ def test_a_topology(folder: Path) -> None:
     assert "measured with no standby, and priced with 1" in shown
     wrong = run_price("--host", "c7g.large", "--standby-host", "c7g.medium", cwd=folder)
     assert (wrong.returncode, "add --standbys N" in wrong.stderr) == (2, True)
+    for count in ("-1", "1000000"):
+        wrong = run_price("--host", "c7g.large", "--standbys", count, cwd=folder)
+        said = f"--standbys {count}: not within 0 to 100" in wrong.stderr, "0 prices the server alone" in wrong.stderr
+        assert (wrong.returncode, said) == (2, (True, True))
 
 
 def test_json(folder: Path) -> None:

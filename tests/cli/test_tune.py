@@ -107,14 +107,14 @@ def test_a_topology() -> None:
 
 REFUSED = [
     (("--form", "pgbouncer"), "--form pgbouncer is a file for a pooler", "add --pooler"),
-    (("--standbys", "1000"), "--standbys 1000 is not within 0 to 100", ""),
+    (("--standbys", "1000"), "--standbys 1000: not within 0 to 100", "0 derives for the server alone"),
     (("--pool-mode", "statement"), "--pool-mode statement: not one of transaction, session", "choose one"),
     (("--workload", "oltp-wirte"), "--workload oltp-wirte: not one of", "did you mean oltp-write?"),
     (("--form", "yaml"), "--form yaml: not one of", "choose one of them"),
     (("--dataset", "20"), "--dataset 20: it has no unit", "for example --dataset 20GB"),
     (("--dataset", "1e99GB"), "--dataset 1e99GB: not above 0, or implausibly large", "for example --dataset 20GB"),
     (("--recovery", "5 parsecs"), "--recovery 5 parsecs", "for example --recovery 5min"),
-    (("--connections", "0"), "--connections 0: not a number above 0", ""),
+    (("--connections", "0"), "--connections 0: not a number above 0", "leave --connections out to have it chosen"),
     (("--host", "r8g.2xlarge", "--pgdata", "/x"), "name two machines", "leave one of them out"),
     (("--restart",), "--restart needs --apply", "add --apply"),
     (("--form", "sysctl", "--no-kernel"), "--form sysctl is a file for the kernel", "leave --no-kernel out"),

@@ -78,6 +78,18 @@ TunedStandbysOption = Annotated[
 ]
 
 
+def check_standbys(count: int, *, none: str) -> None:
+    """Refuse a number of standbys that no server has; `none` says what 0 does.
+
+    Raises:
+        SpecError: It is out of range.
+    """
+    from pgdyno.spec.topology import MOST_STANDBYS  # noqa: PLC0415 - --help needs no types
+
+    if not 0 <= count <= MOST_STANDBYS:
+        raise SpecError(f"--standbys {count}: not within 0 to {MOST_STANDBYS}", hint=none)
+
+
 def read_topology(*, standbys: int | None, pooler: bool, mode: str | None, size: int | None) -> TopologySpec:
     """Read what stands around a server; a pool's mode says that there is a pooler, too.
 
@@ -90,6 +102,8 @@ def read_topology(*, standbys: int | None, pooler: bool, mode: str | None, size:
     named = None if mode is None else choose("--pool-mode", mode, PoolMode)
     if named is None and pooler:
         named = PoolMode.TRANSACTION
+    if standbys is not None:
+        check_standbys(standbys, none="0 derives for the server alone")
     try:
         return TopologySpec(standbys=standbys, pooler=named, pool_size=size)
     except ValueError as exc:

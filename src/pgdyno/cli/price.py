@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pgdyno.cli.endpoints import check_standbys
 from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, RecordsOption
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
@@ -103,8 +104,8 @@ def price(
         average, by_host = _read_tps(tps or ())
         load = _read_load(average, utilisation)
         hosts = host or ()
-        if standbys is not None and standbys < 0:
-            raise SpecError(f"--standbys {standbys}: below 0", hint="0 prices the server alone")
+        if standbys is not None:
+            check_standbys(standbys, none="0 prices the server alone")
         around = AskedSurroundings(standbys=standbys, standby_host=standby_host, pooler_host=pooler_host)
         if not records and (by_host or len(hosts) > 1 or (hosts and not find_records(folder))):
             if utilisation is not None and not by_host:

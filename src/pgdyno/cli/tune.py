@@ -277,5 +277,5 @@ def _refuse_other_forms(form: str, *, is_json: bool, explained: Sequence[str], i
 
 def _check_count(option: str, count: int | None) -> int | None:
     if count is not None and count < 1:
-        raise SpecError(f"{option} {count}: not a number above 0")
+        raise SpecError(f"{option} {count}: not a number above 0", hint=f"leave {option} out to have it chosen")
     return count

@@ -7,7 +7,7 @@ from pgdyno.facts.instances import find_instance
 from pgdyno.spec.pooler import MOST_SIZE, PoolMode
 from pgdyno.spec.table import StudyTable, check_range
 
-_MOST_STANDBYS = 100
+MOST_STANDBYS = 100
 _INSTANCES = ("standby_instance", "pooler_instance")
 
 
@@ -31,7 +31,7 @@ class TopologySpec(StudyTable, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse numbers out of range, unknown instances, and what is said of something that is not there."""
         if self.standbys is not None:
-            check_range("standbys", self.standbys, 0, _MOST_STANDBYS)
+            check_range("standbys", self.standbys, 0, MOST_STANDBYS)
         if self.pool_size is not None:
             check_range("pool_size", self.pool_size, 1, MOST_SIZE)
         for key in _INSTANCES:
