@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.doubts.comparison import DURABILITY
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import SettingFact, StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.variant import DesignKind
 from tests.given import SERVER
@@ -231,9 +232,9 @@ def test_copies_of_live_loads_that_crowd_each_other_in_one_server_are_told() -> 
     live = msgspec.structs.replace(experiment, design=DesignKind.LIVE)
     plan = msgspec.structs.replace(report.record.plan, experiment=live)
 
-    def find(record: StudyRecord, *, copy_bytes: int) -> list[str]:
+    def find(record: StudyRecord, *, copy_bytes: int, analysis: StudyAnalysis = report.analysis) -> list[str]:
         sized = msgspec.structs.replace(record, dataset=msgspec.structs.replace(dataset, total_bytes=copy_bytes))
-        found = find_doubts(sized, report.analysis)
+        found = find_doubts(sized, analysis)
         return [finding.evidence for finding in found if "room in shared_buffers" in finding.claim]
 
     given = msgspec.structs.replace(report.record, plan=plan, given=SERVER)
@@ -244,3 +245,16 @@ def test_copies_of_live_loads_that_crowd_each_other_in_one_server_are_told() -> 
     (evidence,) = find(given, copy_bytes=fits + 1)
     assert evidence.startswith(f"{copies} copies of the data")
     assert [find(given, copy_bytes=fits), find(paired, copy_bytes=fits + 1), find(own, copy_bytes=fits + 1)] == [[]] * 3
+    # A server that was built with blocks of 32 kB counts shared_buffers in these.
+    blocks = SettingFact(name="shared_buffers", value="16384", unit="32kB", boot_value="4096", source="")
+    workloads = []
+    for each in report.analysis.workloads:
+        trials = (
+            msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, settings=(blocks,)))
+            for one in each.trials
+        )
+        workloads.append(msgspec.structs.replace(each, trials=tuple(trials)))
+    large = msgspec.structs.replace(report.analysis, workloads=tuple(workloads))
+    room = 16384 * 32768 // copies
+    assert find(given, copy_bytes=room, analysis=large) == []
+    assert "shared_buffers are 512 MB" in find(given, copy_bytes=room + 1, analysis=large)[0]

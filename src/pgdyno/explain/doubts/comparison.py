@@ -22,11 +22,9 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind, read_number
-from pgdyno.units import count_things, format_bytes, with_capital
+from pgdyno.units import count_things, format_bytes, unit_size, with_capital
 
 _MAX_NAMED = 3
-# What pg_settings gives shared_buffers in; another block size takes a build of one's own.
-_BLOCK_BYTES = 8192
 
 DURABILITY = "durability"
 """The rule of a finding that a whole study gives up durability, which the head of its report tells in words of its own."""
@@ -227,14 +225,17 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
 def _shared_buffers(record: StudyRecord, experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield a doubt where the copies of live loads crowd each other in the memory of one server."""
     settings = next(
-        (one.record.values for each in analysis.workloads for one in each.trials if one.record.settings), None
+        (one.record.settings for each in analysis.workloads for one in each.trials if one.record.settings), None
     )
     is_crowded = experiment.is_side_by_side and record.given is not None
     if not is_crowded or record.dataset is None or settings is None:
         return
     copies = len(experiment.variants) + 1
     copies_bytes = copies * record.dataset.total_bytes
-    buffers_bytes = read_number(settings, "shared_buffers", major=record.server.major) * _BLOCK_BYTES
+    values = {one.name: one.value for one in settings}
+    # Of servers with another block size it is that, where the setting is not the default.
+    unit = next((one.unit for one in settings if one.name == "shared_buffers"), None) or "8kB"
+    buffers_bytes = read_number(values, "shared_buffers", major=record.server.major) * unit_size(unit)
     if copies_bytes > buffers_bytes:
         yield Finding(
             severity=Severity.WARNING,
