@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from pgdyno.errors import PgdynoError
+from pgdyno.run.host import process
 from pgdyno.run.host.freezer import is_stopped
 from pgdyno.run.host.helper import helper_argv
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.load.log_stream import FollowedLog, LogRequest, LogTask
 from tests.forks import HelperPopen
 from tests.ready_program import Program, run_program
@@ -57,7 +57,7 @@ def look_at_reader(log_folder: Path) -> dict[str, object]:
     task = LogTask(parent_pid=os.getpid(), logs=(log,))
     given, kept = os.pipe()
     argv = helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode())
-    reader = THIS_HOST.start(
+    reader = process.start(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, inherited=[given]
     )
     os.close(given)
@@ -81,7 +81,7 @@ def test_a_forked_helper_is_as_one_of_a_new_python(tmp_path: Path, monkeypatch: 
         (tmp_path / name).mkdir()
         seen = look_at_reader(tmp_path / name)
         argv = helper_argv("pgdyno.run.sample.pinger", "--conninfo", "host=/nowhere port=1 user=x dbname=x")
-        pinger = THIS_HOST.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pinger = process.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         _, err = pinger.communicate(timeout=600)
         return seen, (pinger.returncode, err)
 

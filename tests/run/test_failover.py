@@ -17,7 +17,7 @@ from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.run import measured_failover
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres import sql
@@ -212,7 +212,7 @@ def test_an_old_primary_that_comes_back_fails_the_trial_and_is_ended(home: Home,
             program = server.facts.bindir + "/postgres"
             with (tmp_path / "old.log").open("ab") as log:
                 started.append(
-                    THIS_HOST.start(
+                    process.start(
                         [program, "-D", str(home.data)], user=home.user, stdout=log, stderr=log, cwd=home.data
                     )
                 )

@@ -22,8 +22,8 @@ from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.host import process
 from pgdyno.run.host.freezer import await_stop
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.stale import name_of_this_process
 from pgdyno.run.load import log_stream as logstream
@@ -309,7 +309,7 @@ def test_no_room_in_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     user = find_server_user()
     with stream_to(tmp_path / "t", memory_folder=tmp_path / "missing") as stream:
         # Root's is closed to the account of pgbench, as `tmp_path` is.
-        assert THIS_HOST.run(["touch", f"{stream.log_prefix}.1"], user=user).exit_code == 0
+        assert process.run(["touch", f"{stream.log_prefix}.1"], user=user).exit_code == 0
         assert (stream.log_prefix.parent.parent == tmp_path) is user.is_self
         (note,) = stream.finish().notes
     assert "missing cannot be used (No such file or directory)" in note

@@ -9,7 +9,6 @@ from pgdyno.errors import HostError
 from pgdyno.run.device.fio import Fio, find_fio
 from pgdyno.run.host import process
 from pgdyno.run.host.ctrl_c import uninterrupted
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import Completed
 
 _UPDATE_PATIENCE_S = 600.0
@@ -32,12 +31,12 @@ def install_fio() -> Fio:
         # Killed in the middle, dpkg leaves packages half installed, and refuses others until it is repaired.
         with uninterrupted():
             argv = [apt_get, "install", "--yes", "--no-install-recommends", "fio"]
-            return THIS_HOST.run(argv, timeout_s=None, env=environment)
+            return process.run(argv, timeout_s=None, env=environment)
 
     done = install()
     if done.exit_code != 0:
         # A container image has no package lists, and old lists name packages that are gone.
-        updated = THIS_HOST.run([apt_get, "update"], timeout_s=_UPDATE_PATIENCE_S, env=environment)
+        updated = process.run([apt_get, "update"], timeout_s=_UPDATE_PATIENCE_S, env=environment)
         done = install() if updated.exit_code == 0 else updated
     if done.exit_code != 0:
         said = (done.stderr or done.stdout).strip()

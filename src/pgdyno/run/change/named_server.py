@@ -20,8 +20,8 @@ from typing import TypeVar
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.change.changes import Starter
 from pgdyno.run.given.data_folder import DataFolder, find_asker
+from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.host.host import THIS_HOST
 
 _ASK_PATIENCE_S = 10.0
 # A fast shutdown writes all dirty buffers first, and recovery reads all WAL since the last checkpoint.
@@ -192,14 +192,14 @@ def open_server(path: Path, *, bindir: Path, uid: int) -> NamedServer:
 
 
 def _systemctl(verb: str, unit: str) -> None:
-    done = THIS_HOST.run(["systemctl", verb, "--", unit], timeout_s=_STOP_PATIENCE_S + _SLACK_S)
+    done = process.run(["systemctl", verb, "--", unit], timeout_s=_STOP_PATIENCE_S + _SLACK_S)
     if done.exit_code != 0:
         raise StepFailedError(f"systemd cannot {verb} {unit}", detail=_read_journal(unit) or done.stderr.strip())
 
 
 def show_unit(unit: str, name: str) -> str:
     """Return a property of a systemd unit; empty if the unit lacks it or systemd does not run."""
-    return THIS_HOST.run(["systemctl", "show", f"--property={name}", "--value", "--", unit]).stdout.strip()
+    return process.run(["systemctl", "show", f"--property={name}", "--value", "--", unit]).stdout.strip()
 
 
 def _count_restarts(unit: str) -> int:
@@ -209,5 +209,5 @@ def _count_restarts(unit: str) -> int:
 
 def _read_journal(unit: str) -> str:
     # Lines that are not messages of the unit, such as "-- No entries --", begin with "-- ".
-    lines = THIS_HOST.run(["journalctl", f"--unit={unit}", "--output=cat", f"--lines={_LOG_LINES}"]).stdout.splitlines()
+    lines = process.run(["journalctl", f"--unit={unit}", "--output=cat", f"--lines={_LOG_LINES}"]).stdout.splitlines()
     return "\n".join(line for line in lines if not line.startswith("-- "))

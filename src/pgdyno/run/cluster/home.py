@@ -23,7 +23,6 @@ from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.cluster.wal_home import SLOT, WAL_FOLDER, open_wal_home, read_notes, remove_left_wal
 from pgdyno.run.host import process
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.mounts import list_mounts, unmount_all
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.process_id import ProcessId, find_working_in, identify, is_running, read_status
@@ -87,7 +86,7 @@ class Home:
             for folder in (self.templates, self.work):
                 self._make_folder(folder)
             process.make_reachable(self.software)
-        if THIS_HOST.run(["test", "-w", str(self.work)], user=self.user).exit_code != 0:
+        if process.run(["test", "-w", str(self.work)], user=self.user).exit_code != 0:
             raise HostError(
                 f"the user {self.user.name} cannot reach {self.work}",
                 detail="each folder above it must be open to that user",

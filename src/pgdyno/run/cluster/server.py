@@ -31,7 +31,6 @@ from pgdyno.run.cluster.load_access import LOAD_HBA_FILE, LoadAccess, find_liste
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.freezer import await_stop
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
@@ -131,7 +130,7 @@ class Server:
             "--no-sync",
             "--no-instructions",
         ]
-        done = THIS_HOST.run(argv, user=self.home.user, timeout_s=300.0, ends_group=True)
+        done = process.run(argv, user=self.home.user, timeout_s=300.0, ends_group=True)
         if done.exit_code != 0 and (chosen := show_choices(choices)):
             said = ", ".join(f"{key} = {value}" for key, value in chosen.items())
             raise SpecError(f"initdb fails with {said}", detail=done.stderr.strip(), hint=hint_for(done.stderr))
@@ -161,7 +160,7 @@ class Server:
             log_file = _append_through_no_link(self.log_path)
         with log_file as log:
             log_start = log.tell()
-            self._process = THIS_HOST.start(
+            self._process = process.start(
                 [self.installation.program("postgres"), "-D", str(self.home.data)],
                 user=self.home.user,
                 # An immediate shutdown ends backends and frees shared memory at once; the cluster is disposable.

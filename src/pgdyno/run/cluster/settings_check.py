@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.facts.gucs import Context, VarType, find_guc
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.postgres.installation import Installation
@@ -67,7 +67,7 @@ def count_huge_pages(
         data = _make_data(place, installation, user, control_file)
         argv = [installation.program("postgres"), "-C", HUGE_PAGES_COUNT, "-D", str(data)]
         argv += [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
-        done = THIS_HOST.run(argv, user=user)
+        done = process.run(argv, user=user)
     if done.exit_code != 0:
         raise SpecError(
             f"PostgreSQL {installation.facts.version} refuses the settings",
@@ -85,7 +85,7 @@ def find_refused(installation: Installation, settings: Mapping[str, str], *, use
         data = _make_data(place, installation, user, None)
         for name, value in settings.items():
             argv = [installation.program("postgres"), "-C", name, "-D", str(data), "-c", f"{name}={value}"]
-            done = THIS_HOST.run(argv, user=user)
+            done = process.run(argv, user=user)
             if done.exit_code != 0:
                 refused[name] = _words_of(done.stderr)
     return refused
@@ -97,7 +97,7 @@ def read_built_in(installation: Installation, names: Iterable[str], *, user: Ser
     with _place(_ASKED_BYTES) as place:
         data = _make_data(place, installation, user, None)
         for name in names:
-            done = THIS_HOST.run([installation.program("postgres"), "-C", name, "-D", str(data)], user=user)
+            done = process.run([installation.program("postgres"), "-C", name, "-D", str(data)], user=user)
             if done.exit_code == 0:
                 built_in[name] = done.stdout.strip()
     return built_in
@@ -176,7 +176,7 @@ def _make_data(place: Path, installation: Installation, user: ServerUser, contro
             os.chown(path, user.uid, user.gid, follow_symlinks=False)
     if control_file is None:
         # An empty control file makes pg_resetwal guess all values. Source: pg_resetwal.c, read_controlfile().
-        done = THIS_HOST.run([installation.program("pg_resetwal"), "-f", "-D", str(data)], user=user)
+        done = process.run([installation.program("pg_resetwal"), "-f", "-D", str(data)], user=user)
         if done.exit_code != 0:
             raise StepFailedError("pg_resetwal made no control file", detail=done.stderr.strip())
     return data

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 
 _SEGMENT_DIR = Path("/dev/shm")  # noqa: S108 - PostgreSQL's own place
@@ -111,7 +111,7 @@ def _remove_segment(handle: int, system_v: dict[int, _SystemV], user: ServerUser
 def _remove_system_v(segment_id: int, user: ServerUser) -> None:
     # The command runs as the server's user, who can remove no other account's segments; it fails harmlessly if the
     # segment is gone.
-    THIS_HOST.run(["ipcrm", "-m", str(segment_id)], user=user)
+    process.run(["ipcrm", "-m", str(segment_id)], user=user)
 
 
 def _read_system_v(segment_id: int, size_bytes: int) -> bytes:

@@ -22,7 +22,7 @@ from pgdyno.record.durable import write_durably
 from pgdyno.record.types import Dataset
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import DATABASE, Server
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.load.argv import make_init_run
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
@@ -240,7 +240,7 @@ def copy_files(argv: list[str]) -> None:
         StepFailedError: It failed.
     """
     # A copy of terabytes takes hours, and a disk that hangs is the user's to see.
-    done = THIS_HOST.run(argv, timeout_s=None)
+    done = process.run(argv, timeout_s=None)
     if done.exit_code != 0:
         raise StepFailedError("cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from pgdyno.errors import HostError, why
 from pgdyno.record.durable import write_durably
 from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.host.mounts import list_mounts
 from pgdyno.run.host.process import ServerUser
 
@@ -61,7 +61,7 @@ def open_wal_home(root: Path, *, home: Path, user: ServerUser) -> Iterator[Path]
             raise HostError(
                 f"cannot use {root} as WAL home", detail=why(exc), hint="choose another folder with --wal-home"
             ) from exc
-        if THIS_HOST.run(["test", "-w", str(folder)], user=user).exit_code != 0:
+        if process.run(["test", "-w", str(folder)], user=user).exit_code != 0:
             raise HostError(
                 f"the user {user.name} cannot reach {folder}",
                 detail="each folder above it must be open to that user",

@@ -16,7 +16,7 @@ from pgdyno.errors import HostError, StepFailedError
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.fio import PERCENTILES, FioReport, parse_fio
 from pgdyno.run.device.scratch import AS_STDIN, Scratch
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 
 _VERSION = re.compile(r"fio-(\d+)\.\d+")
@@ -69,7 +69,7 @@ def find_fio() -> Fio:
     program = shutil.which("fio")
     if program is None:
         raise HostError("fio is missing", hint="install it: `apt-get install fio`")
-    said = THIS_HOST.run([program, "--version"])
+    said = process.run([program, "--version"])
     version = said.stdout.strip()
     if _major(version) < _KNOWN_MAJOR:
         raise HostError(
@@ -77,7 +77,7 @@ def find_fio() -> Fio:
             detail=version or said.stderr.strip(),
             hint=f"install fio {_KNOWN_MAJOR}: `apt-get install fio`",
         )
-    engines = {line.strip() for line in THIS_HOST.run([program, "--enghelp"]).stdout.splitlines()}
+    engines = {line.strip() for line in process.run([program, "--enghelp"]).stdout.splitlines()}
     return Fio(program=program, version=version, queueing=next((one for one in QUEUEING if one in engines), None))
 
 

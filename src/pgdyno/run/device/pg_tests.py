@@ -9,7 +9,7 @@ from pgdyno.plan.disk import FLUSH_TESTS
 from pgdyno.record.device.disk_card import ClockTest, FlushTest
 from pgdyno.record.device.pg_tests import parse_clock_test, parse_flush_tests
 from pgdyno.run.device.scratch import AS_STDIN, Scratch
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 
 # For all tests of a program together, so that a slow device or a busy machine has time to answer.
@@ -56,7 +56,7 @@ def run_clock_test(bindir: Path, *, test_s: float, user: ServerUser | None) -> C
     """
     program = _find(bindir, "pg_test_timing")
     timeout_s = _CLOCK_TESTS * test_s + _PATIENCE_S
-    done = THIS_HOST.run([program, f"--duration={test_s:.0f}"], user=user, timeout_s=timeout_s)
+    done = process.run([program, f"--duration={test_s:.0f}"], user=user, timeout_s=timeout_s)
     try:
         return parse_clock_test(done.stdout)
     except ValueError as exc:

@@ -25,7 +25,6 @@ import msgspec
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host import process
 from pgdyno.run.host.facts import read_disk_facts
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import Completed, ServerUser
 from pgdyno.run.host.tree import Tree
 from pgdyno.units import format_bytes
@@ -62,7 +61,7 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
             StepFailedError: The program ran into the time limit, or was killed.
         """
         name = Path(argv[0]).name
-        with THIS_HOST.start(
+        with process.start(
             argv, user=user, stdin=self.descriptor, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as child:
             try:

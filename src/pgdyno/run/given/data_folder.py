@@ -20,7 +20,6 @@ from pgdyno.errors import HostError, SpecError, StepFailedError, why
 from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.host import process
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import Completed, ServerUser
 from pgdyno.run.host.process_id import ProcessId, identify, look_at
 from pgdyno.run.postgres.installation import (
@@ -100,7 +99,7 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
         """
         argv = [program if "/" in program else str(self.bindir / program), *words]
         env = environment or _environment(self.asker)
-        return THIS_HOST.run(argv, user=self.asker, timeout_s=timeout_s, env=env, is_foreign=is_foreign)
+        return process.run(argv, user=self.asker, timeout_s=timeout_s, env=env, is_foreign=is_foreign)
 
     def ask_program(
         self, name: str, *, settings: Mapping[str, str] | None = None, config_file: str | None = None, timeout_s: float

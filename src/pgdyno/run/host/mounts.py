@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pgdyno.errors import HostError
+from pgdyno.run.host import process
 from pgdyno.run.host.facts import read_mount_words
-from pgdyno.run.host.host import THIS_HOST
 
 
 def list_mounts(folder: Path) -> list[Path]:
@@ -25,7 +25,7 @@ def unmount_all(folder: Path) -> list[Path]:
     """
     places = list_mounts(folder)
     for place in places:
-        done = THIS_HOST.run(["umount", "--", str(place)])
+        done = process.run(["umount", "--", str(place)])
         if done.exit_code != 0:
             raise HostError(
                 f"cannot unmount {place}",

@@ -38,7 +38,6 @@ from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.run.host import process
 from pgdyno.run.host.helper import helper_argv
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.niceness import be_nice
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.load.release import read_release
@@ -231,7 +230,7 @@ def start_log_streams(
                 )
             )
         task = LogTask(parent_pid=os.getpid(), logs=tuple(logs))
-        child = THIS_HOST.start(
+        child = process.start(
             helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode()),
             death_signal="TERM",  # it saves what it has and deletes the logs
             stdin=subprocess.PIPE,

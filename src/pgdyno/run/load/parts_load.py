@@ -15,9 +15,9 @@ from pgdyno.record.generators.merge import merge_progress
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import PART_FILE
 from pgdyno.record.pgbench.output import Progress
+from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.freezer import Freezer
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.process_id import read_status
 from pgdyno.run.load.argv import LoadRun
@@ -193,29 +193,29 @@ class PartsLoad:
 
 def _count_sockets(pid: int) -> int:
     """Return how many sockets a process has open; 0 of one that has ended."""
-    process, count = Path(f"/proc/{pid}"), 0
+    folder, count = Path(f"/proc/{pid}"), 0
     try:
-        for entry in (process / "fd").iterdir():
+        for entry in (folder / "fd").iterdir():
             # A descriptor may be gone meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 count += str(entry.readlink()).startswith("socket:")
     except PermissionError:
-        return _count_as_owner(process)
+        return _count_as_owner(folder)
     except OSError:
         return 0
     return count
 
 
-def _count_as_owner(process: Path) -> int:
+def _count_as_owner(folder: Path) -> int:
     """Count the sockets as the process's own account does: root in a container mostly may not see them.
 
     Another program looks: this process could only change the account of all of its threads.
     """
     try:
-        facts = read_status(process)
+        facts = read_status(folder)
     except OSError:
         return 0
     uid, gid = (int(facts[name].split()[1]) for name in ("Uid", "Gid"))
     # Nobody may look at one that has changed its account and is not yet its own program.
-    listed = THIS_HOST.run(["ls", "-l", f"{process}/fd"], user=ServerUser(name=str(uid), uid=uid, gid=gid))
+    listed = process.run(["ls", "-l", f"{folder}/fd"], user=ServerUser(name=str(uid), uid=uid, gid=gid))
     return listed.stdout.count(" -> socket:")

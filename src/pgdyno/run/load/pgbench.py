@@ -26,7 +26,6 @@ from pgdyno.record.pgbench.init import parse_init, parse_init_progress
 from pgdyno.record.pgbench.output import Progress, parse_progress
 from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
 from pgdyno.run.host import process
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv, connect_options
 from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad, RunsOneLoad
@@ -114,7 +113,7 @@ class Pgbench(RunsOneLoad, msgspec.Struct, frozen=True, kw_only=True):
         with TemporaryFile() as stdin, TemporaryFile() as stderr:
             stdin.write(script.encode())
             stdin.seek(0)
-            child = THIS_HOST.start(
+            child = process.start(
                 argv, user=self.user, stdin=stdin, stderr=stderr, env=clean_environment(self.libpq), inherited=inherited
             )
             try:
@@ -190,7 +189,7 @@ class Pgbench(RunsOneLoad, msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(run, scripts=tuple(staged))
 
     def _check_readable(self, path: Path) -> None:
-        if not self.user.is_self and THIS_HOST.run(["test", "-r", str(path)], user=self.user).exit_code != 0:
+        if not self.user.is_self and process.run(["test", "-r", str(path)], user=self.user).exit_code != 0:
             raise HostError(
                 f"the account {self.user.name} cannot read a script file",
                 detail=str(path),

@@ -22,7 +22,6 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.durable import write_durably, writing
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process import ServerUser
 
@@ -155,7 +154,7 @@ def running_pgbench(
         (directory / f"{name}.stderr").open("rb") as tail,
     ):
         env = clean_environment(libpq)
-        child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr, env=env, inherited=inherited)
+        child = process.start(argv, user=user, stdout=stdout, stderr=stderr, env=env, inherited=inherited)
         running = PgbenchProcess(child, argv, tail, on_line)
         try:
             yield running

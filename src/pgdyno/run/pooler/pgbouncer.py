@@ -19,7 +19,6 @@ from pgdyno.record.durable import writing
 from pgdyno.record.samples.pooler import POOLER_INI, POOLER_LOG
 from pgdyno.run.cluster.server import Server, read_tail
 from pgdyno.run.host import process
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -91,7 +90,7 @@ class Pgbouncer:
             self._ini_copy.write_text(text, encoding="utf-8")
             log_file = self._log_path.open("ab")
         with log_file as log:
-            self._process = THIS_HOST.start(
+            self._process = process.start(
                 [self._planned.program.path, str(ini)],
                 user=home.user,
                 stdout=log,

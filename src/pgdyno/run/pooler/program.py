@@ -7,7 +7,7 @@ import shutil
 
 from pgdyno.errors import HostError
 from pgdyno.plan.types import PoolerProgram
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 
 _NAME = "pgbouncer"
@@ -32,7 +32,7 @@ def find_pgbouncer(user: ServerUser | None = None) -> PoolerProgram:
             detail=f"looked for {_NAME} in PATH, and for {_USUAL_PLACE}",
             hint="install the package pgbouncer; its service need not run",
         )
-    done = THIS_HOST.run([path, "--version"], user=user)
+    done = process.run([path, "--version"], user=user)
     found = _VERSION.search(done.stdout)
     if found is None:
         account = "" if user is None or user.is_self else f" to {user.name}, which is to run it"

@@ -19,7 +19,7 @@ from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported, is_untried
 from pgdyno.record.described_settings import SettingsSaid, compare_described
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser, describe_end
 from pgdyno.spec.study import ServerKind, ServerSpec
 
@@ -92,7 +92,7 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
         SpecError: The output of `postgres --version` is unknown, or the version is not supported.
         HostError: `postgres --version` fails.
     """
-    asked = THIS_HOST.run([str(bindir / "postgres"), "--version"], user=user)
+    asked = process.run([str(bindir / "postgres"), "--version"], user=user)
     if asked.exit_code != 0:
         raise HostError(
             f"{bindir / 'postgres'} does not run",
@@ -113,7 +113,7 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
             f"PostgreSQL {major} is not supported", detail=said, hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}"
         )
     pg_config = bindir / "pg_config"
-    built = THIS_HOST.run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
+    built = process.run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
     return ServerFacts(
         version=match["text"],
         version_num=major * 10_000 + int(match["minor"]),
@@ -125,7 +125,7 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
 
 def _compare_settings(bindir: Path, major: int, user: ServerUser | None) -> SettingsSaid | None:
     # As root, too: PostgreSQL reads and writes nothing for it.
-    asked = THIS_HOST.run([str(bindir / "postgres"), "--describe-config"], user=user)
+    asked = process.run([str(bindir / "postgres"), "--describe-config"], user=user)
     return compare_described(asked.stdout, major) if asked.exit_code == 0 else None
 
 
@@ -193,7 +193,7 @@ def _embedded_bindir() -> Path:
 def _can_run(program: Path, user: ServerUser) -> bool:
     if user.is_self:
         return os.access(program, os.X_OK)
-    return THIS_HOST.run(["test", "-x", str(program)], user=user).exit_code == 0
+    return process.run(["test", "-x", str(program)], user=user).exit_code == 0
 
 
 def copy_software(bindir: Path, *, user: ServerUser, software_dir: Path) -> Path:

@@ -10,7 +10,6 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, describe_failure
 from pgdyno.run.host import process
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.link.boot import SILENCE_S
 from pgdyno.run.link.far_program import FarProgram
 from pgdyno.run.link.ssh import SshLink
@@ -45,7 +44,7 @@ class Child:
         self.process: subprocess.Popen[bytes] | None = None
         try:
             with path.open("ab") as output:
-                self.process = THIS_HOST.start(
+                self.process = process.start(
                     argv,
                     # Another signal would find it blocked while it waits for a server that does not answer.
                     death_signal="KILL",

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host import process
 
 _SOURCE = Path(__file__).with_name("latency.c")
 _LIBRARY = "latency.so"
@@ -90,7 +90,7 @@ def _compile(latencies: Sequence[Latency], folder: Path) -> Path:
     library = folder / _LIBRARY
     rows = ",".join(f"{{{one.device_id}u,{one.flush_s * 1e9:.0f},{one.read_s * 1e9:.0f}}}" for one in latencies)
     argv = [find_compiler(), "-O2", "-shared", "-fPIC", f"-DDEVICES={rows}", "-o", str(library), str(_SOURCE), "-ldl"]
-    done = THIS_HOST.run(argv)
+    done = process.run(argv)
     if done.exit_code != 0:
         said = done.stderr.strip()
         raise HostError(

@@ -27,9 +27,9 @@ from pgdyno.run.change.emulation.latency import Latency, check_place, delayed, f
 from pgdyno.run.change.emulation.loop import LoopDevice, attach, check_loops, keep_flushes_above
 from pgdyno.run.change.emulation.note import EmulationNote, undo_left_emulations
 from pgdyno.run.device.scratch import open_scratch
+from pgdyno.run.host import process
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.ctrl_c import uninterrupted
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import find_program, make_reachable
 from pgdyno.run.host.process_id import this_process
 from pgdyno.units import format_bytes
@@ -234,7 +234,7 @@ def _fill(image: int, size_bytes: int, *, is_direct: bool) -> None:
 def _unmount(folder: Path) -> None:
     ends_s = monotonic_s() + _PATIENCE_S
     while True:
-        done = THIS_HOST.run(["umount", str(folder)], timeout_s=_UNMOUNT_S)
+        done = process.run(["umount", str(folder)], timeout_s=_UNMOUNT_S)
         if done.exit_code == 0:
             return
         if monotonic_s() > ends_s:
@@ -243,6 +243,6 @@ def _unmount(folder: Path) -> None:
 
 
 def _run(argv: Sequence[str], *, timeout_s: float | None = 60.0) -> None:
-    done = THIS_HOST.run(argv, timeout_s=timeout_s)
+    done = process.run(argv, timeout_s=timeout_s)
     if done.exit_code != 0:
         raise StepFailedError(f"{argv[0]} failed", detail=done.stderr.strip() or f"exit code {done.exit_code}")
