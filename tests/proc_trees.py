@@ -12,7 +12,6 @@ import msgspec
 
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerSnapshot
-from pgdyno.run.host.host import Host
 from pgdyno.run.preflight import PreflightSubject, read_preflight
 
 FOLDER = Path(__file__).parent / "data" / "proc-trees"
@@ -56,8 +55,8 @@ def look(
     _lay_out(later, {**files, **tree.get("later", {}), **scenario.later}, links, data=data, wal=wal)
     host, facts, _ = read_preflight(
         PreflightSubject(data_dir=data, wal_dir=wal, server=server),
-        host=Host(now),
-        later=Host(later),
+        root=now,
+        later=later,
         now=datetime.fromtimestamp(scenario.now, UTC),
     )
     disk = msgspec.structs.replace(host.data_disk, free_bytes=host.data_disk.size_bytes // 2)

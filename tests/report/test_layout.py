@@ -28,7 +28,6 @@ from pgdyno.report.sections.disk.layout import (
     explain_layout,
     explain_layouts,
 )
-from pgdyno.run.host.host import Host
 from pgdyno.run.host.tunables import read_disk_look
 from pgdyno.spec.host import DiskSpec, HostSpec, read_host
 from tests.proc_trees import FOLDER, Scenario, look
@@ -59,7 +58,7 @@ def found(folder: Path, name: str) -> StorageStack:
     tables = tomllib.loads((FOLDER / "layouts.toml").read_text(encoding="utf-8"))["layout"]
     layout = next(one for one in tables if one["name"] == name)
     look(folder, Scenario(name=name, files=layout["files"], links=layout["links"]))
-    seen = read_disk_look(folder / "data", host=Host(folder / "now"))
+    seen = read_disk_look(folder / "data", root=folder / "now")
     facts = msgspec.structs.replace(
         seen.facts, path="/data", size_bytes=200 * 2**30, free_bytes=150 * 2**30, mount_options="rw,noatime"
     )

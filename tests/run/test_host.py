@@ -10,7 +10,6 @@ from pgdyno.errors import HostError
 from pgdyno.record.machine.host_facts import CpuTopology, HostFacts
 from pgdyno.report.sections.machine import host_table
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts, read_mount_words
-from pgdyno.run.host.host import Host
 from tests.loops import mounted, needs_root
 from tests.sysctls import machine_settings, read_sysctl
 
@@ -72,7 +71,7 @@ def machine(root: Path, tmp_path: Path, files: dict[str, str]) -> Path:
 def test_limits_of_control_groups(
     tmp_path: Path, files: dict[str, str], cpus: float | None, memory_bytes: int | None
 ) -> None:
-    facts = read_host_facts(tmp_path, host=Host(machine(tmp_path / "root", tmp_path, files)))
+    facts = read_host_facts(tmp_path, root=machine(tmp_path / "root", tmp_path, files))
     assert facts.cpu_limit == cpus
     assert facts.memory_limit_bytes == memory_bytes
     assert facts.memory_bytes == 16_000_000 * 1024
@@ -80,7 +79,7 @@ def test_limits_of_control_groups(
 
 
 def test_a_small_cloud_machine(tmp_path: Path) -> None:
-    facts = read_host_facts(tmp_path, host=Host(machine(tmp_path / "root", tmp_path, {})))
+    facts = read_host_facts(tmp_path, root=machine(tmp_path / "root", tmp_path, {}))
     assert facts.cpu_model == "Graviton: fast"
     assert facts.os_name == "Debian GNU/Linux 13"
     assert facts.transparent_huge_pages == "always"
@@ -101,7 +100,7 @@ def test_the_name_of_arm_cores(tmp_path: Path) -> None:
 
     def read(name: str, *cores: tuple[str, str]) -> HostFacts:
         text = "".join(core.format(n=n, maker=maker, part=part) for n, (maker, part) in enumerate(cores))
-        return read_host_facts(tmp_path, host=Host(machine(tmp_path / name, tmp_path, {"proc/cpuinfo": text})))
+        return read_host_facts(tmp_path, root=machine(tmp_path / name, tmp_path, {"proc/cpuinfo": text}))
 
     facts = read("one", ("0x41", "0xd4f"), ("0x41", "0xd4f"))
     assert (facts.cpu_model, facts.cpu_name) == (os.uname().machine, "Neoverse-V2")
@@ -116,14 +115,14 @@ def test_a_disk_where_podman_masks_the_list_of_devices(tmp_path: Path) -> None:
     (link,) = (root / "sys/dev/block").iterdir()
     device, numbers = link.resolve(), link.name
     link.unlink()
-    assert read_host_facts(tmp_path, host=Host(root)).data_disk.block_device is None
+    assert read_host_facts(tmp_path, root=root).data_disk.block_device is None
     write(device, {"dev": f"{numbers}\n"})
     (root / "sys/class/block").mkdir(parents=True)
     (root / "sys/class/block" / device.name).symlink_to(device)
     for mode in (0o755, 0o000):
         # Others than root cannot even look whether the device is there.
         link.parent.chmod(mode)
-        assert read_host_facts(tmp_path, host=Host(root)).data_disk.block_device == "nvme0n1"
+        assert read_host_facts(tmp_path, root=root).data_disk.block_device == "nvme0n1"
     link.parent.chmod(0o755)
 
 
@@ -136,7 +135,7 @@ def test_how_cpus_share_cores_and_sockets(tmp_path: Path) -> None:
         folder = f"{cpu}/cpu0/cache/index{place}"
         files |= {f"{folder}/level": level, f"{folder}/type": kind, f"{folder}/size": f"{size}\n"}
     files |= {f"sys/devices/system/node/node{n}/cpulist": "0-3\n" for n in range(2)}
-    facts = read_host_facts(tmp_path, host=Host(machine(tmp_path / "root", tmp_path, files)))
+    facts = read_host_facts(tmp_path, root=machine(tmp_path / "root", tmp_path, files))
     assert facts.topology == CpuTopology(
         socket_count=2, core_count=4, thread_count=8, numa_node_count=2, last_cache="36864K"
     )
@@ -169,11 +168,11 @@ def test_mounts_of_any_name_and_of_none(tmp_path: Path) -> None:
     names = (b"/media/caf\xe9", "/media/a\xa0b\x85c\u2028d".encode())
     lines = [b"99 1 0:99 / %s rw - tmpfs  rw\n" % name for name in names]
     mounts.write_bytes(b"".join((*lines, mounts.read_bytes())))
-    words = read_mount_words(host=Host(root))
+    words = read_mount_words(root=root)
     assert [(os.fsencode(mount[4]), mount[6:]) for mount in words[:-1]] == [
         (name, ["-", "tmpfs", "", "rw"]) for name in names
     ]
-    assert read_host_facts(tmp_path, host=Host(root)).data_disk.device == "/dev/nvme0n1p1"
+    assert read_host_facts(tmp_path, root=root).data_disk.device == "/dev/nvme0n1p1"
 
 
 @needs_root
@@ -185,4 +184,4 @@ def test_a_mount_point_with_a_blank(tmp_path: Path) -> None:
 
 def test_without_proc(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="/proc is not readable"):
-        read_host_facts(tmp_path, host=Host(tmp_path))
+        read_host_facts(tmp_path, root=tmp_path)

@@ -11,7 +11,6 @@ import pytest
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.run.device.disk_bench import name_disks
 from pgdyno.run.host.disks import find_siblings, read_dm_table, read_stripes, read_sync_bytes_per_s
-from pgdyno.run.host.host import Host
 from pgdyno.run.host.tree import Tree
 from pgdyno.run.host.tunables import read_disk_look, read_tunables
 from tests.loops import mounted_loop, needs_root
@@ -23,7 +22,7 @@ MIB = 2**20
 
 def see(folder: Path, layout: dict[str, Any]) -> StorageStack:
     look(folder, Scenario(name=layout["name"], files=layout["files"], links=layout["links"]))
-    return read_disk_look(folder / "data", host=Host(folder / "now"))
+    return read_disk_look(folder / "data", root=folder / "now")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout["name"])
@@ -46,7 +45,7 @@ def test_no_device_of_several_stands_for_their_file_system(tmp_path: Path) -> No
     layout = next(one for one in LAYOUTS if one["name"].startswith("btrfs on two devices"))
     facts = see(tmp_path, layout).facts
     assert (facts.block_device, facts.scheduler, facts.shown_device) == (None, None, "/dev/mapper/vg0-data")
-    assert name_disks(tmp_path / "data", host=Host(tmp_path / "now")) == {"dm-0", "sdx", "sdy"}
+    assert name_disks(tmp_path / "data", root=tmp_path / "now") == {"dm-0", "sdx", "sdy"}
 
 
 VOLUMES = {
@@ -71,11 +70,11 @@ VOLUMES = {
 def test_volumes_that_share_disks(tmp_path: Path, device: str, siblings: tuple[str, ...]) -> None:
     """What is on sdx as a whole counts what all of its partitions and volumes move."""
     look(tmp_path, Scenario(name="volumes", files=VOLUMES, links={"sys/dev/block/259:1": f"sys/block/{device}"}))
-    host = Host(tmp_path / "now")
-    seen = read_disk_look(tmp_path / "data", host=host)
-    assert find_siblings(host.open_tree(), seen.devices) == siblings
-    assert name_disks(tmp_path / "data", host=host) == {one.name for one in seen.devices}
-    assert ("sdx" in name_disks(tmp_path / "data", host=host)) is (device != "dm-2")
+    root = tmp_path / "now"
+    seen = read_disk_look(tmp_path / "data", root=root)
+    assert find_siblings(Tree(root), seen.devices) == siblings
+    assert name_disks(tmp_path / "data", root=root) == {one.name for one in seen.devices}
+    assert ("sdx" in name_disks(tmp_path / "data", root=root)) is (device != "dm-2")
 
 
 @pytest.mark.parametrize(("speed", "moved"), [("1000", 2 * 1024e3), ("none", 0.0)])
@@ -95,7 +94,7 @@ def test_a_neighbour_that_is_being_rebuilt(tmp_path: Path, device: str, moved: f
         **{f"sys/block/md1/slaves/{name}/size": "1" for name in ("sdx1", "sdy", "sdz")},
     }
     look(tmp_path, Scenario(name="rebuild", files=files, links={"sys/dev/block/259:1": f"sys/block/{device}"}))
-    seen = read_disk_look(tmp_path / "data", host=Host(tmp_path / "now"))
+    seen = read_disk_look(tmp_path / "data", root=tmp_path / "now")
     assert read_sync_bytes_per_s(Tree(tmp_path / "now"), seen.devices) == moved
 
 
@@ -111,7 +110,7 @@ def test_a_neighbour_that_is_being_rebuilt(tmp_path: Path, device: str, moved: f
 def test_memory_that_is_throttled_is_no_memory(tmp_path: Path, limits: dict[str, str], expected: int | None) -> None:
     files = {"proc/self/cgroup": "0::/pg\n", **{f"sys/fs/cgroup/pg/{name}": text for name, text in limits.items()}}
     look(tmp_path, Scenario(name="throttled", files=files))
-    assert read_tunables(tmp_path / "data", host=Host(tmp_path / "now")).host.memory_limit_bytes == expected
+    assert read_tunables(tmp_path / "data", root=tmp_path / "now").host.memory_limit_bytes == expected
 
 
 def test_a_volume_that_device_mapper_does_not_know() -> None:

@@ -34,7 +34,6 @@ from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.disks import read_arrays, read_devices
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
-from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.processes import (
     ProcSnapshot,
@@ -52,7 +51,7 @@ from pgdyno.run.host.state import (
     read_process_limits,
 )
 from pgdyno.run.host.timers import read_timers
-from pgdyno.run.host.tree import Tree
+from pgdyno.run.host.tree import ROOT, Tree
 
 # The kernel counts CPU time in hundredths of a second: over this long, one of them is 2.5 % of a CPU.
 _LOOK_S = 0.4
@@ -94,39 +93,39 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
 
 def watch_machine(look: Callable[[], _T]) -> tuple[_T, Activity | None]:
     """Return what a look at something else returns, and what other processes did on this machine meanwhile."""
-    tree = THIS_HOST.open_tree()
+    tree = Tree()
     before = take_snapshot(tree)
     found = look()
     return found, compare_snapshots(before, take_snapshot(tree), tree=tree, own_pid=os.getpid())
 
 
 def read_preflight(
-    subject: PreflightSubject, *, host: Host = THIS_HOST, later: Host | None = None, now: datetime | None = None
+    subject: PreflightSubject, *, root: Path = ROOT, later: Path | None = None, now: datetime | None = None
 ) -> tuple[HostFacts, PreflightFacts, ClockTest | None]:
     """Read the machine as it is, what it does at this moment, and its clock as PostgreSQL's own program measured it.
 
     Args:
         subject: The subject of the preflight.
-        host: The machine.
-        later: The machine at the second look, where it was captured twice; None: as it is then.
+        root: `/`, or the folder of captured files.
+        later: That of the second look, where the machine was captured twice; None: the same.
         now: The wall-clock time in the time zone of cron, for a tree that was captured at another time.
 
     Raises:
         HostError: /proc is not mounted.
     """
     began_s = monotonic_s()
-    tree, later_tree = host.open_tree(), (later or host).open_tree()
+    tree, later_tree = Tree(root), Tree(later or root)
     own_pid = os.getpid() if tree.is_live else None
     before = take_snapshot(tree)
-    host_facts = read_host_facts(subject.data_dir, host=host)
+    host_facts = read_host_facts(subject.data_dir, root=root)
     unseen: list[Unseen] = []
     timers, unseen_timers = read_timers(
         tree, process_names={one.name for one in before.processes.values()}, now=now or local_now()
     )
     memory, cpu, arrays, limits = read_memory(tree), read_cpu(tree), read_arrays(tree), read_limits(tree)
     devices = read_devices(tree, filter(None, [host_facts.data_disk.block_device]))
-    wal = read_disk_facts(subject.wal_dir, host=host)
-    further = _read_further(subject.further, (host_facts.data_disk, wal), host, tree)
+    wal = read_disk_facts(subject.wal_dir, root=root)
+    further = _read_further(subject.further, (host_facts.data_disk, wal), tree)
     if tree.is_live:
         time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
     after = take_snapshot(later_tree)
@@ -186,14 +185,12 @@ def _time_clock(
     )
 
 
-def _read_further(
-    folders: Sequence[VariantFolder], known: Sequence[DiskFacts], host: Host, tree: Tree
-) -> tuple[FurtherDisk, ...]:
+def _read_further(folders: Sequence[VariantFolder], known: Sequence[DiskFacts], tree: Tree) -> tuple[FurtherDisk, ...]:
     """Read the disks of variants' folders, each once, without those that are known."""
     seen = {_identify_disk(disk) for disk in known}
     found: dict[tuple[object, ...], FurtherDisk] = {}
     for folder in folders:
-        disk = read_disk_facts(folder.path, host=host)
+        disk = read_disk_facts(folder.path, root=tree.root)
         key = (_identify_disk(disk), folder.content)
         if key in found:
             variants = dict.fromkeys((*found[key].variants, *folder.variants))

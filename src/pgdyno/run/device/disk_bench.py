@@ -32,10 +32,9 @@ from pgdyno.run.host.disks import (
     read_sync_bytes_per_s,
 )
 from pgdyno.run.host.facts import read_disk_facts
-from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.processes import find_servers, take_snapshot
-from pgdyno.run.host.tree import Tree
+from pgdyno.run.host.tree import ROOT, Tree
 from pgdyno.units import format_bytes
 
 # In a smaller file the same few blocks would be read and written over and over.
@@ -283,13 +282,13 @@ def find_neighbours(path: Path) -> Iterator[str]:
                 yield str(folders[0])
 
 
-def name_disks(path: Path, *, host: Host = THIS_HOST) -> set[str]:
+def name_disks(path: Path, *, root: Path = ROOT) -> set[str]:
     """Return the names of the whole devices below a path; the mounted source if there are none.
 
     Partitions and logical volumes of a disk share its speed.
     """
-    facts = read_disk_facts(path, host=host)
-    tree = host.open_tree()
+    facts = read_disk_facts(path, root=root)
+    tree = Tree(root)
     members = find_members(tree, facts.filesystem, facts.device)
     devices = read_devices(tree, [*filter(None, [facts.block_device]), *members])
     return {device.name for device in devices} or {facts.shown_device}

@@ -19,9 +19,8 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.disks import find_members
-from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.topology import TOPOLOGY_FILES, read_topology
-from pgdyno.run.host.tree import Tree, bracketed, find_block_device, find_mounted_device, split_mounts
+from pgdyno.run.host.tree import ROOT, Tree, bracketed, find_block_device, find_mounted_device, split_mounts
 
 # What guides on PostgreSQL tell to change, and what pgdyno itself derives.
 _KERNEL_SETTINGS = (
@@ -52,13 +51,13 @@ class LiveFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host_facts(
-    data_dir: Path, *, host: Host = THIS_HOST, live: LiveFacts | None = None, data_disk: DiskFacts | None = None
+    data_dir: Path, *, root: Path = ROOT, live: LiveFacts | None = None, data_disk: DiskFacts | None = None
 ) -> HostFacts:
     """Read the facts of the machine and of the disk below `data_dir`.
 
     Args:
         data_dir: An existing folder.
-        host: The machine.
+        root: `/`, or the folder of captured files.
         live: The facts of a captured machine that its files do not show; None: those of this one.
         data_disk: The disk of a captured machine; None: that of `data_dir`.
 
@@ -69,7 +68,7 @@ def read_host_facts(
 
     def read(path: str) -> str | None:
         try:
-            return (host.root / path).read_text(encoding="utf-8", errors="replace").strip()
+            return (root / path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError as exc:
             absent[f"/{path}"] = exc.strerror or str(exc)
             return None
@@ -80,7 +79,7 @@ def read_host_facts(
     cpuinfo = read("proc/cpuinfo")
     memory = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo.splitlines() if ":" in line}
     live = live or LiveFacts.of_this_machine()
-    limits = read_limits(host.open_tree())
+    limits = read_limits(Tree(root))
     cpus = [limit.value for limit in limits if limit.kind is LimitKind.CPU]
     memory_limits = [int(limit.value) for limit in limits if limit.kind is LimitKind.MEMORY]
     return HostFacts(
@@ -98,16 +97,16 @@ def read_host_facts(
         transparent_huge_pages=bracketed(read("sys/kernel/mm/transparent_hugepage/enabled")),
         governor=read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         load_average_1min=live.load_average_1min,
-        data_disk=data_disk or read_disk_facts(data_dir, host=host),
+        data_disk=data_disk or read_disk_facts(data_dir, root=root),
         host_name=read("proc/sys/kernel/hostname") or None,
-        kernel_settings=_read_kernel_settings(host.root),
-        topology=read_topology(host.root),
+        kernel_settings=_read_kernel_settings(root),
+        topology=read_topology(root),
         cpu_core=name_arm_cores(cpuinfo or ""),
         absent=absent,
     )
 
 
-def read_disk_facts(path: Path, *, host: Host = THIS_HOST) -> DiskFacts:
+def read_disk_facts(path: Path, *, root: Path = ROOT) -> DiskFacts:
     """Read the file system that holds `path`, and the whole block device below it."""
     path = path.resolve()
     device_id = path.stat().st_dev
@@ -115,11 +114,11 @@ def read_disk_facts(path: Path, *, host: Host = THIS_HOST) -> DiskFacts:
     usage = os.statvfs(path)
     return describe_disk(
         path,
-        mounts=read_mount_words(host=host),
+        mounts=read_mount_words(root=root),
         major_minor=major_minor,
         size_bytes=usage.f_blocks * usage.f_frsize,
         free_bytes=usage.f_bavail * usage.f_frsize,
-        root=host.root,
+        root=root,
     )
 
 
@@ -163,12 +162,12 @@ def describe_disk(
     )
 
 
-def read_mount_words(*, host: Host = THIS_HOST) -> list[list[str]]:
+def read_mount_words(*, root: Path = ROOT) -> list[list[str]]:
     """Return the words of each mount of this process, in the order of mounting; the mount point is the fifth.
 
     Source: proc_pid_mountinfo(5).
     """
-    return split_mounts(os.fsdecode((host.root / "proc/self/mountinfo").read_bytes()))
+    return split_mounts(os.fsdecode((root / "proc/self/mountinfo").read_bytes()))
 
 
 def list_facts_files() -> tuple[str, ...]:

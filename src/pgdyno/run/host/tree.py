@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path("/")
+"""The files of this machine."""
 _SWAPPED = str.maketrans("./", "/.")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -23,7 +25,7 @@ class Tree:
         root: `/`, or the folder of a captured tree.
     """
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    def __init__(self, root: Path = ROOT) -> None:
         self.root = root
         self.refused: dict[str, str] = {}
         """Paths that exist but could not be read, with the reason."""
@@ -31,7 +33,7 @@ class Tree:
     @property
     def is_live(self) -> bool:
         """True if the files are those of the machine itself."""
-        return self.root == Path("/")
+        return self.root == ROOT
 
     def path(self, name: str) -> Path:
         """Return the path of a file such as `proc/stat`."""

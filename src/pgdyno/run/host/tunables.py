@@ -20,13 +20,12 @@ from pgdyno.record.machine.tunables import StorageStack, Tunables
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.disks import find_members, read_devices, read_dm_table, read_stripes
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
-from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.state import read_memory
-from pgdyno.run.host.tree import Tree, bracketed, swap_dots
+from pgdyno.run.host.tree import ROOT, Tree, bracketed, swap_dots
 
 
 def read_tunables(
-    data_dir: Path, wal_dir: Path | None = None, *, server_pid: int | None = None, host: Host = THIS_HOST
+    data_dir: Path, wal_dir: Path | None = None, *, server_pid: int | None = None, root: Path = ROOT
 ) -> Tunables:
     """Read the machine as it is.
 
@@ -34,35 +33,35 @@ def read_tunables(
         data_dir: An existing folder that holds the data, or will hold them.
         wal_dir: The folder of pg_wal; None: it lies with the data.
         server_pid: The running server, whose limits then count; None: those of this process.
-        host: The machine.
+        root: `/`, or the folder of captured files.
 
     Raises:
         HostError: /proc is not mounted.
     """
-    limits = read_limits(host.open_tree() if server_pid is None else _TreeOf(server_pid, host.root))
-    disk = read_disk_look(data_dir, host=host)
-    wal_disk = read_disk_look(wal_dir, host=host) if wal_dir is not None else None
+    limits = read_limits(Tree(root) if server_pid is None else _TreeOf(server_pid, root))
+    disk = read_disk_look(data_dir, root=root)
+    wal_disk = read_disk_look(wal_dir, root=root) if wal_dir is not None else None
     is_apart = wal_disk is not None and wal_disk.facts.device != disk.facts.device
     return Tunables(
-        host=_limited(read_host_facts(data_dir, host=host), limits, server_pid),
-        memory=read_memory(host.open_tree()),
+        host=_limited(read_host_facts(data_dir, root=root), limits, server_pid),
+        memory=read_memory(Tree(root)),
         disk=disk,
         wal_disk=wal_disk if is_apart else None,
         limits=limits,
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
-        sysctls=read_sysctls((name for line in famous_lines()["sysctl.conf"] for name in line.names), host=host),
+        sysctls=read_sysctls((name for line in famous_lines()["sysctl.conf"] for name in line.names), root=root),
     )
 
 
-def read_disk_look(folder: Path, *, host: Host = THIS_HOST) -> StorageStack:
+def read_disk_look(folder: Path, *, root: Path = ROOT) -> StorageStack:
     """Read the file system that a folder lies on, and the devices below it.
 
     Args:
         folder: An existing folder.
-        host: The machine.
+        root: `/`, or the folder of captured files.
     """
-    tree = host.open_tree()
-    facts = read_disk_facts(folder, host=host)
+    tree = Tree(root)
+    facts = read_disk_facts(folder, root=root)
     members = find_members(tree, facts.filesystem, facts.device)
     devices = read_devices(tree, [*filter(None, [facts.block_device]), *members])
     models = {device.name: tree.read(f"sys/block/{device.name}/device/model") for device in devices}
@@ -92,19 +91,19 @@ def find_room_bytes(machine: Tunables) -> int:
 
 def read_product() -> str | None:
     """Read the machine's type, such as `c7g.2xlarge`; None if the machine does not name it."""
-    return THIS_HOST.open_tree().read("sys/class/dmi/id/product_name")
+    return Tree().read("sys/class/dmi/id/product_name")
 
 
-def read_sysctls(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[str, str]:
+def read_sysctls(names: Iterable[str], *, root: Path = ROOT) -> dict[str, str]:
     """Read kernel settings by name; those that cannot be read are missing."""
-    tree = host.open_tree()
+    tree = Tree(root)
     said = {name: tree.read(f"proc/sys/{swap_dots(name)}") for name in names}
     return {name: " ".join(value.split()) for name, value in said.items() if value}
 
 
 def read_kernel_files(names: Iterable[str]) -> dict[str, str]:
     """Read the chosen values of files below /sys, by path; those that cannot be read are missing."""
-    tree = THIS_HOST.open_tree()
+    tree = Tree()
     said = {name: bracketed(tree.read(f"sys/{name}")) for name in names}
     return {name: value for name, value in said.items() if value is not None}
 

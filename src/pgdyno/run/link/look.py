@@ -15,7 +15,6 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.samples.clock import ClockExchange
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.facts import LiveFacts, describe_disk, list_facts_files, read_host_facts
-from pgdyno.run.host.host import Host
 from pgdyno.run.host.tree import split_mounts
 from pgdyno.run.link import far_look
 from pgdyno.run.link.boot import SILENCE_S
@@ -135,7 +134,7 @@ def _make_facts(link: SshLink, looked: _Looked, session: ServerSession | None) -
             _write(root, path, text)
         return read_host_facts(
             root,
-            host=Host(root),
+            root=root,
             live=LiveFacts(
                 kernel=looked.kernel,
                 architecture=looked.architecture,
