@@ -55,9 +55,7 @@ def run(*argv: str) -> str:
 @pytest.mark.parametrize(("cpus", "stolen", "share"), [(1, 20, 0.2), (64, 20, 0.2), (64, 0, 0.0)])
 def test_stolen_time_is_a_share_of_the_time_asked_for(cpus: int, stolen: int, share: float) -> None:
     """Of one CPU that is kept busy, among others that are idle."""
-    before = ProcSnapshot(
-        at_s=0.0, cpu_ticks=(0,) * 8, cpu_count=cpus, processes={}, disks={}, vm={}, throttled_count=None
-    )
+    before = ProcSnapshot(cpu_ticks=(0,) * 8, cpu_count=cpus, processes={}, disks={}, vm={}, throttled_count=None)
     idle = 100 * (cpus - 1)
     after = msgspec.structs.replace(before, cpu_ticks=(70 - stolen, 0, 30, idle, 0, 0, 0, stolen))
     assert steal_ratio(before, after) == share

@@ -73,7 +73,6 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
         if child.returncode < 0:
             raise StepFailedError(f"{name} was killed", detail=f"by {signal.Signals(-child.returncode).name}")
         return Completed(
-            argv=tuple(argv),
             exit_code=child.returncode,
             stdout=stdout.decode(errors="replace"),
             stderr=stderr.decode(errors="replace"),

@@ -62,9 +62,8 @@ class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a finished program: argv, exit code and both outputs, decoded with replacement."""
+    """The result of a finished program: exit code and both outputs, decoded with replacement."""
 
-    argv: tuple[str, ...]
     exit_code: int
     stdout: str
     stderr: str
@@ -306,7 +305,6 @@ def run(
         raise HostError(f"cannot start {argv[0]}", detail=str(exc)) from exc
     LOG.info("ran in %.2f s, exit code %d: %s", monotonic_s() - began_s, child.returncode, shlex.join(argv))
     return Completed(
-        argv=tuple(argv),
         exit_code=child.returncode,
         stdout=stdout.decode(errors="replace"),
         stderr=stderr.decode(errors="replace"),

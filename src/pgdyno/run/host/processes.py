@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import time
 from collections.abc import Mapping
 from pathlib import PurePath
 
@@ -63,7 +62,6 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 class ProcSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of all counters that are compared."""
 
-    at_s: float
     cpu_ticks: tuple[int, ...]
     """The ticks of all CPUs together: user nice system idle iowait irq softirq steal."""
     cpu_count: int
@@ -81,7 +79,6 @@ def take_snapshot(tree: Tree) -> ProcSnapshot:
     ]
     seen = [count for count in throttles if count is not None]
     return ProcSnapshot(
-        at_s=time.monotonic(),
         # Source: proc_stat(5); guest times are within user.
         cpu_ticks=tuple(int(field) for field in lines[0][1:9]) if lines else (),
         cpu_count=max(1, len(lines) - 1),

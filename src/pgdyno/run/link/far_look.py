@@ -13,7 +13,6 @@ import os
 import platform
 import re
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -151,7 +150,6 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
-        "host_name": socket.gethostname(),
         "cpu_count": len(os.sched_getaffinity(postmaster or 0)),
         "load_average_1min": os.getloadavg()[0],
         "boot_id": (read_text("/proc/sys/kernel/random/boot_id") or "").strip(),

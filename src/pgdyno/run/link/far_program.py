@@ -78,7 +78,6 @@ class FarProgram:
         self._clock = clock
         self.link = link
         self.path = output
-        self.started_s = monotonic_s()
         self.failure = ""
         self.is_deaf = False
         """Whether it did not end when its input was closed, as where the link hangs."""

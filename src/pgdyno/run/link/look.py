@@ -69,7 +69,6 @@ class _Looked(msgspec.Struct, kw_only=True):
     python: str
     kernel: str
     architecture: str
-    host_name: str
     cpu_count: int
     load_average_1min: float
     boot_id: str

@@ -53,10 +53,6 @@ class _FarFolders(_Failure, frozen=True, kw_only=True):
     room_bytes: int = 0
 
 
-class _Taken(_Failure, frozen=True, kw_only=True):
-    taken: str = ""
-
-
 def carry(
     talk: FarTalk,
     *,
@@ -170,6 +166,6 @@ class _Sender:
                 done += sizes[path]
                 self._tell(f"carrying {parcel.title}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
         self._tell(f"unpacking {parcel.title} there")
-        taken = msgspec.json.decode(self._talk.hear(_WORKS_WITHIN_S), type=_Taken)
+        taken = msgspec.json.decode(self._talk.hear(_WORKS_WITHIN_S), type=_Failure)
         if taken.failure:
             raise _refuse(self._talk.destination, self._folders.base, taken)

@@ -29,8 +29,6 @@ class LoopDevice(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     descriptor: int
     """Keeps the device until it is mounted; the owner closes it."""
-    is_direct: bool
-    """True if the page cache does not hold the file beside what it holds of the device."""
 
     @property
     def numbers(self) -> str:
@@ -100,8 +98,7 @@ def _attach_free(control: int, image: int) -> LoopDevice | None:
                 if exc.errno != errno.EINVAL or not flags & _DIRECT_IO:
                     raise
             else:
-                is_direct = Path(f"/sys/block/{path.name}/loop/dio").read_text(encoding="ascii").strip() == "1"
-                return LoopDevice(path=path, descriptor=descriptor, is_direct=is_direct)
+                return LoopDevice(path=path, descriptor=descriptor)
     except BaseException:
         os.close(descriptor)
         raise
