@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 CODE = """
 import os
 from pathlib import Path
-from pgdyno.run.host.niceness import be_nice
+from pgdyno.run.host.helper import be_nice
 be_nice(7)
 print(os.getpriority(os.PRIO_PROCESS, 0), Path("/proc/self/autogroup").read_text().split()[-1])
 """

@@ -37,8 +37,7 @@ from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.run.host import process
-from pgdyno.run.host.helper import helper_argv
-from pgdyno.run.host.niceness import be_nice
+from pgdyno.run.host.helper import be_nice, helper_argv
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.load.release import read_release
 
