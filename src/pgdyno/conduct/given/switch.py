@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from pgdyno.conduct.given.server import ReadyServer
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, changed_settings
@@ -14,8 +15,6 @@ from pgdyno.run.change.given.command import changing_by_command, check_command_s
 from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, read_command
 from pgdyno.run.change.given.settings import HeldSettings, changing_settings
 from pgdyno.run.change.given.target import GivenSwitch
-from pgdyno.run.given_server import GivenServerUnderTest
-from pgdyno.run.postgres.address import Address
 from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
@@ -25,14 +24,7 @@ _IDENTIFIER = "pg_control_system()"
 _NEEDED = frozenset({"pg_conf_load_time()", _IDENTIFIER, "pg_file_settings", "pg_reload_conf()"})
 
 
-def find_switch(
-    study: Study,
-    experiment: Experiment | None,
-    *,
-    address: Address,
-    seen: GivenServer,
-    under_test: GivenServerUnderTest,
-) -> GivenSwitch | None:
+def find_switch(study: Study, experiment: Experiment | None, ready: ReadyServer) -> GivenSwitch | None:
     """Return what is to change in the server itself; None if nothing of it does.
 
     Raises:
@@ -48,7 +40,7 @@ def find_switch(
         )
     if experiment is not None and experiment.design is not DesignKind.SWITCHBACK and command is None:
         # Sessions ask for the others.
-        withheld = under_test.find_withheld()
+        withheld = ready.under_test.find_withheld()
         names = tuple(name for name in names if name in withheld)
     if experiment is None or not names:
         return None
@@ -58,11 +50,11 @@ def find_switch(
             hint="compare what sessions may choose, or without the endpoint replicas",
         )
     return GivenSwitch(
-        address=address,
-        server=seen.address,
+        address=ready.address,
+        server=ready.seen.address,
         dsn=study.server.dsn or "",
-        system_identifier=seen.system_identifier or "",
-        major=seen.major,
+        system_identifier=ready.seen.system_identifier or "",
+        major=ready.seen.major,
         names=names,
         variants=experiment.variants,
         command=None if command is None else read_command(command, Path.cwd()),

@@ -85,7 +85,7 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     # A resumed study tries again what was given up: its reason may be gone.
     record = refuse_variants(store, msgspec.structs.replace(store.read_record(), refused_variants={}), {})
     experiment = record.plan.experiment
-    switch = find_switch(record.study, experiment, address=ready.address, seen=ready.seen, under_test=ready.under_test)
+    switch = find_switch(record.study, experiment, ready)
     with closing(ready.under_test):
         _try_poolers(record.plan, ready, ui)
         if experiment is not None:

@@ -324,7 +324,7 @@ def allowed_again(record: StudyRecord, allowed: Allowed = NOTHING) -> Allowed:
 
 
 def _ask(study: Study, experiment: Experiment | None, ready: ReadyServer, ui: Ui) -> None:
-    switch = find_switch(study, experiment, address=ready.address, seen=ready.seen, under_test=ready.under_test)
+    switch = find_switch(study, experiment, ready)
     if switch is not None:
         ask_for_switch(switch, ready.seen, ui)
 
