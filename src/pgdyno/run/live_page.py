@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,15 +22,7 @@ from pgdyno.errors import PgdynoError
 from pgdyno.run.host import process
 from pgdyno.run.host.program import PROGRAM_VARIABLE, program_name
 from pgdyno.run.metrics_server import describe_metrics
-from pgdyno.run.page_server import (
-    HOST,
-    Listener,
-    describe_address,
-    describe_readers,
-    listen,
-    make_token,
-    take_socket,
-)
+from pgdyno.run.page_server import HOST, Listener, describe_address, describe_readers, listen
 
 _VARIABLE = "PGDYNO_PAGE"
 # One heap and no pool of threads: what a reading used is used again by the next one.
@@ -144,7 +138,8 @@ def open_served(request: PageRequest) -> tuple[Served, tuple[str, ...]]:
         HostError: The machine lets no socket be opened.
     """
     page = metrics = None
-    token, said = make_token(), []
+    # One that cannot be guessed.
+    token, said = secrets.token_urlsafe(16), []
     if request.metrics_port is not None:
         metrics = listen(request.metrics_port)
         said.append(f"metrics: {describe_metrics(metrics)}")
@@ -193,5 +188,5 @@ def take_over() -> Served | None:
     if text is None:
         return None
     handed = msgspec.json.decode(text, type=_Handed)
-    page, metrics = (None if one is None else take_socket(one) for one in (handed.page, handed.metrics))
+    page, metrics = (None if one is None else socket.socket(fileno=one) for one in (handed.page, handed.metrics))
     return Served(page=page, token=handed.token, metrics=metrics)

@@ -117,16 +117,6 @@ def listen(port: int, *, address: str = HOST) -> socket.socket:
     return opened
 
 
-def take_socket(descriptor: int) -> socket.socket:
-    """Return the listening socket that the caller of this process opened."""
-    return socket.socket(fileno=descriptor)
-
-
-def make_token() -> str:
-    """Make a token that cannot be guessed."""
-    return secrets.token_urlsafe(16)
-
-
 def describe_address(opened: socket.socket, token: str) -> str:
     """Return the address of the page, by this machine's name if it listens on all its addresses."""
     address, port = opened.getsockname()[:2]
