@@ -170,8 +170,8 @@ class Home:
         end_session(self.restore_session)
         found += [f"the mount at {place}" for place in unmount_all(self.work)]
         self.clear_data()
-        sockets = self.work.glob(f"{_SLOT_SOCKETS}[0-9]*")
-        for folder in (self.own_wal, *self._slot_folders(), *sockets, *self._script_folders()):
+        sockets, scripts = self.work.glob(f"{_SLOT_SOCKETS}[0-9]*"), self.root.glob(f"{_SCRIPTS}*")
+        for folder in (self.own_wal, *self._slot_folders(), *sockets, *scripts):
             shutil.rmtree(folder, ignore_errors=True)
         self._clear_sockets()
         return found
@@ -269,9 +269,6 @@ class Home:
 
     def _slot_folders(self) -> list[Path]:
         return list(self.work.glob(f"{SLOT}*"))
-
-    def _script_folders(self) -> list[Path]:
-        return list(self.root.glob(f"{_SCRIPTS}*"))
 
     def server_pids(self) -> Iterator[int]:
         """Find the processes of this home's cluster, without those of clusters in its slots."""

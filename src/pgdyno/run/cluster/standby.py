@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from psycopg.conninfo import make_conninfo
 
 from pgdyno.errors import PgdynoError, StepFailedError
@@ -20,7 +19,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess
 from pgdyno.run.cluster.restoring import restore_template
-from pgdyno.run.cluster.server import SUPERUSER, Server
+from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.template import Template, drop_file_cache, warm_file_cache
 from pgdyno.run.cluster.variant_settings import VariantFiles, VariantSettings
 from pgdyno.run.host.clock import monotonic_s
@@ -306,7 +305,7 @@ class SwitchedSettings:
 
 
 def _follow(primary: Server, name: str) -> dict[str, SettingValue]:
-    address = msgspec.structs.replace(primary.address, user=SUPERUSER)
+    address = primary.address
     conninfo = make_conninfo(host=address.host, port=address.port, user=address.user, application_name=name)
     return {"primary_conninfo": conninfo, "primary_slot_name": name, "hot_standby": True}
 

@@ -664,7 +664,7 @@ def read_data_bytes(connection: Connection) -> int:
 
 def read_slots(connection: Connection) -> list[dict[str, Any]]:
     """Read the replication slots for which the server keeps WAL: name, whether something is connected, whether logical, bytes behind."""
-    return _execute(connection, SLOTS).fetchall()
+    return _rows(connection, SLOTS)
 
 
 def read_tls(connection: Connection) -> str | None:
