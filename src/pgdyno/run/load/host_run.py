@@ -159,7 +159,6 @@ class _Words:
             output=output,
             clock=clock,
             request=request,
-            silence_s=SILENCE_S,
             is_heard=True,
         )
 

@@ -60,7 +60,6 @@ class FarTalk:
             len(self._program),
             (),
             python=link.entry.python,
-            silence_s=SILENCE_S,
             least=LEAST_PYTHON,
             preferred=preferred,
         )
