@@ -21,7 +21,7 @@ from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.host import process
 from pgdyno.run.host.process import Completed, ServerUser
-from pgdyno.run.host.process_id import ProcessId, identify, look_at
+from pgdyno.run.host.process_id import ProcessId, identify, look_at, read_status
 from pgdyno.run.postgres.installation import (
     installed_majors,
     is_embedded,
@@ -289,9 +289,8 @@ def _is_at_work(pid: int, path: Path, uid: int) -> bool:
     folder = Path("/proc", str(pid))
     if not _is_of_postgres(folder):
         return False
-    fields = dict(line.split(":", 1) for line in (folder / "status").read_text(encoding="utf-8").splitlines())
     # Source: proc_pid_status(5): real, effective, saved and file system uid.
-    if {int(word) for word in fields["Uid"].split()} != {uid}:
+    if {int(word) for word in read_status(folder)["Uid"].split()} != {uid}:
         return False
     try:
         return _works_in(pid, path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.machine.tunables import ServerState, SlotState
 from pgdyno.run.given.data_folder import DataFolder, Postmaster
 from pgdyno.run.given.file_errors import find_file_errors
+from pgdyno.run.host.process_id import read_status
 from pgdyno.run.host.tunables import read_data_bytes, read_wal_bytes
 
 # For each answer of a server or its program.
@@ -282,9 +283,7 @@ def read_huge_pages(pid: int) -> int | None:
     Source: proc_pid_status(5), HugetlbPages.
     """
     try:
-        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        words = read_status(Path("/proc", str(pid))).get("HugetlbPages", "").split()
     except OSError:
         return None
-    fields: Mapping[str, str] = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    words = fields.get("HugetlbPages", "").split()
     return int(words[0]) * 1024 if words else None

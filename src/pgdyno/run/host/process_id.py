@@ -74,12 +74,22 @@ def look_at(pid: int, look: Callable[[Path], _Result]) -> _Result:
     try:
         return look(folder)
     except PermissionError:
-        facts = read_status(folder)
-        # Source: proc_pid_status(5): the real, the effective, the saved and the file system's.
-        uid, gid = (int(facts[name].split()[1]) for name in ("Uid", "Gid"))
-        if os.geteuid() != 0 or uid == 0 or threading.current_thread() is not threading.main_thread():
+        account = read_account(folder)
+        if os.geteuid() != 0 or account.uid == 0 or threading.current_thread() is not threading.main_thread():
             raise
-        return call_as(ServerUser(name=str(uid), uid=uid, gid=gid), lambda: look(folder))
+        return call_as(account, lambda: look(folder))
+
+
+def read_account(folder: Path) -> ServerUser:
+    """Return the account whose rights a process has.
+
+    Raises:
+        OSError: The process has ended.
+    """
+    facts = read_status(folder)
+    # Source: proc_pid_status(5): the real, the effective, the saved and the file system's.
+    uid, gid = (int(facts[name].split()[1]) for name in ("Uid", "Gid"))
+    return ServerUser(name=str(uid), uid=uid, gid=gid)
 
 
 def read_status(folder: Path) -> dict[str, str]:

@@ -18,8 +18,7 @@ from pgdyno.record.pgbench.output import Progress
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.freezer import Freezer
-from pgdyno.run.host.process import ServerUser
-from pgdyno.run.host.process_id import read_status
+from pgdyno.run.host.process_id import read_account
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import LoadOutcome, RunningLoad
 from pgdyno.run.load.host_run import CONNECTS_WITHIN_S
@@ -212,10 +211,9 @@ def _count_as_owner(folder: Path) -> int:
     Another program looks: this process could only change the account of all of its threads.
     """
     try:
-        facts = read_status(folder)
+        account = read_account(folder)
     except OSError:
         return 0
-    uid, gid = (int(facts[name].split()[1]) for name in ("Uid", "Gid"))
     # Nobody may look at one that has changed its account and is not yet its own program.
-    listed = process.run(["ls", "-l", f"{folder}/fd"], user=ServerUser(name=str(uid), uid=uid, gid=gid))
+    listed = process.run(["ls", "-l", f"{folder}/fd"], user=account)
     return listed.stdout.count(" -> socket:")
