@@ -230,7 +230,7 @@ def test_a_load_runs_as_the_unprivileged_user_and_all_of_it_is_kept(server: Serv
     assert outcome.cpu_s is not None
     assert 0 < outcome.cpu_s < 2 * (outcome.end_monotonic_s - outcome.start_monotonic_s)
     assert outcome.stdout == (folder / "pgbench.stdout").read_bytes()
-    assert outcome.stderr == (folder / "pgbench.stderr").read_bytes()
+    assert b"progress: " in (folder / "pgbench.stderr").read_bytes()
     kept = msgspec.json.decode((folder / "pgbench.json").read_bytes(), type=Invocation)
     assert msgspec.structs.asdict(kept).items() <= msgspec.structs.asdict(outcome).items()
     summary = outcome.summary

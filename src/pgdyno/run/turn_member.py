@@ -186,7 +186,6 @@ class TurnMember:
             end_monotonic_s=last.end_monotonic_s,
             cpu_s=sum_if_known([turn.cpu_s for turn in self._turns]),
             stdout=b"",
-            stderr=b"",
             stdouts=tuple(turn.stdout for turn in self._turns),
         )
         finish_log(self._log, self.seen)

@@ -23,7 +23,6 @@ class LoadOutcome(Invocation, frozen=True, kw_only=True):
     """A load that ran to its end."""
 
     stdout: bytes
-    stderr: bytes
     parts: tuple[LoadPart, ...] = ()
     """Of each load host, or each part on this machine; empty if one pgbench ran on this machine."""
     clock_offset_s: float | None = None

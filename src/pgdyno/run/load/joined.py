@@ -192,7 +192,6 @@ def join_outcome(
         end_monotonic_s=end_s,
         cpu_s=sum_if_known([part.cpu_s for part in parts]),
         stdout=b"",
-        stderr=b"",
         clock_offset_s=clock_offset_s,
         parts=tuple(parts),
         stdouts=tuple(stdouts),

@@ -248,10 +248,9 @@ def copy_script(source: Path, target: Path) -> Path:
 
 def conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: ShouldAbort) -> LoadOutcome:
     """Read the outputs of a load that has ended; raise its error if it failed."""
-    stderr = (directory / STDERR_FILE).read_bytes()
     if done.exit_code not in ({0} if run.ends_on_abort else {0, _ABORTED}):
-        raise should_abort() or load_failure(run, stderr, done.exit_code)
-    return LoadOutcome(**msgspec.structs.asdict(done), stdout=(directory / STDOUT_FILE).read_bytes(), stderr=stderr)
+        raise should_abort() or load_failure(run, (directory / STDERR_FILE).read_bytes(), done.exit_code)
+    return LoadOutcome(**msgspec.structs.asdict(done), stdout=(directory / STDOUT_FILE).read_bytes())
 
 
 def load_failure(run: LoadRun, stderr: bytes, exit_code: int) -> StepFailedError:
