@@ -198,6 +198,16 @@ class RunsOneLoad:
 
     __slots__ = ()
 
+    @property
+    def far_pids(self) -> Mapping[str, tuple[int, ...]]:
+        """None: pgbench runs on this machine."""
+        return {}
+
+    @property
+    def part_pids(self) -> tuple[int, ...]:
+        """None: no load of it is in parts on this machine."""
+        return ()
+
     def run_load(
         self: LoadGenerator,
         run: LoadRun,

@@ -85,11 +85,6 @@ class PgbenchGroup(JoinedPgbenches):
         """The process ids of the running pgbenches, by load host."""
         return self._pids
 
-    @property
-    def part_pids(self) -> tuple[int, ...]:
-        """None: no load of it is in parts on this machine."""
-        return ()
-
     @contextlib.contextmanager
     def start_load(
         self,

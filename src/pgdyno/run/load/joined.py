@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -12,10 +10,10 @@ import msgspec
 from pgdyno.record.generators.merge import merge_load
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import LOADS_DIR
-from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
+from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun
-from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad, RunsOneLoad
+from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunsOneLoad
 from pgdyno.run.load.log_stream import LogOutcome, LogRequest, LogStream, start_log_streams
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import ShouldAbort
@@ -87,8 +85,8 @@ def _name_pgbench(folder: str) -> str:
     return folder.replace("+", " on ")
 
 
-class JoinedPgbenches(RunsOneLoad, abc.ABC):
-    """Makes loads by several pgbenches. Use it from the main thread.
+class JoinedPgbenches(RunsOneLoad):
+    """Makes loads by several pgbenches; a base of load generators. Use it from the main thread.
 
     Args:
         local: What is not a load runs with it, on this machine.
@@ -130,17 +128,6 @@ class JoinedPgbenches(RunsOneLoad, abc.ABC):
     def _find_prefix(self, run: LoadRun, name: str) -> Path | None:
         """Return where the log of one pgbench of a load is read; None if the load has no log."""
         return None if run.log_prefix is None else self._logs[run.log_prefix].find_prefix(name)
-
-    @abc.abstractmethod
-    def start_load(
-        self,
-        run: LoadRun,
-        *,
-        directory: Path,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        should_abort: ShouldAbort = lambda: None,
-    ) -> AbstractContextManager[RunningLoad]:
-        """Begin one load; see `LoadGenerator`."""
 
     def run_init(
         self,

@@ -7,7 +7,7 @@ load hosts are, and merge in the same way. When one pgbench fails, all end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,11 +43,6 @@ class PgbenchParts(JoinedPgbenches):
         )
         self._parts = tuple(parts)
         self._pids: tuple[int, ...] = ()
-
-    @property
-    def far_pids(self) -> Mapping[str, tuple[int, ...]]:
-        """None: all run on this machine."""
-        return {}
 
     @property
     def part_pids(self) -> tuple[int, ...]:

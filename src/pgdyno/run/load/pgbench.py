@@ -13,7 +13,7 @@ import contextlib
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -66,16 +66,6 @@ class Pgbench(RunsOneLoad, msgspec.Struct, frozen=True, kw_only=True):
     user: ServerUser
     script_directory: Path | None = None
     libpq: Path | None = None
-
-    @property
-    def far_pids(self) -> Mapping[str, tuple[int, ...]]:
-        """None: pgbench runs on this machine."""
-        return {}
-
-    @property
-    def part_pids(self) -> tuple[int, ...]:
-        """None: no load of it is in parts on this machine."""
-        return ()
 
     @contextlib.contextmanager
     def start_load(
