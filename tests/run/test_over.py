@@ -27,7 +27,7 @@ from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.far import FarRecord, read_far
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over import far_run, parcels
-from pgdyno.run.over.carry import Carried, _refuse, _Taken, carry
+from pgdyno.run.over.carry import Carried, _Failure, _refuse, carry
 from pgdyno.run.over.command import Began, FarCommand, Order, running
 from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
 from pgdyno.run.over.stopped import find_stopped, remove_stopped
@@ -188,7 +188,7 @@ def test_a_machine_that_cannot_take_it_is_refused(by_ssh: Sshd, tmp_path: Path, 
 )
 def test_what_to_try_where_pgdyno_is_not_taken_follows_from_the_error(number: int | None, hint: str) -> None:
     said = msgspec.json.encode({"failure": "an error", "errno": number})
-    assert _refuse("db1", "/var/cache/pgdyno", msgspec.json.decode(said, type=_Taken)).hint == hint
+    assert _refuse("db1", "/var/cache/pgdyno", msgspec.json.decode(said, type=_Failure)).hint == hint
 
 
 @pytest.mark.parametrize(
