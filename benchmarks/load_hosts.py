@@ -120,7 +120,7 @@ def measure_loads(loads: int, pairs: int, seconds: float, folder: Path) -> None:
         hosts = []
         for name in ("db1", "db2"):
             link = stack.enter_context(open_link(HostEntry(role=HostRole.LOAD, ssh=name, pgbench=program)))
-            hosts.append(LoadHost(name=name, link=link, version_major=ask_pgbench(link, name).major))
+            hosts.append(LoadHost(name=name, link=link, pgbench=ask_pgbench(link, name)))
         both, one = PgbenchGroup(hosts, local, local.user), PgbenchGroup(hosts[:1], local, local.user)
         are_equal, spent = [], []
         for number in range(loads):
