@@ -159,6 +159,7 @@ class _Words:
             output=output,
             clock=clock,
             request=request,
+            silence_s=SILENCE_S,
             is_heard=True,
         )
 

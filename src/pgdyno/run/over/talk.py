@@ -60,6 +60,7 @@ class FarTalk:
             len(self._program),
             (),
             python=link.entry.python,
+            silence_s=SILENCE_S,
             least=LEAST_PYTHON,
             preferred=preferred,
         )
