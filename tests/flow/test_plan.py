@@ -211,13 +211,18 @@ def test_the_disk_cards_that_a_run_measures_are_part_of_the_time(tmp_path: Path)
 def test_rates_of_a_small_test_file_are_told_where_data_are_read_from_the_disk(tmp_path: Path) -> None:
     facts = {"version_major": 18, "cpu_count": 2, "memory_bytes": 20 * 10**9, "disk_free_bytes": 10**12}
     rows = [
-        ("more data than memory holds", 512 * 2**20, 31 * 10**9, "--file-size 14GB` measures it for data of 28.9 GB"),
+        (
+            "more data than memory holds",
+            512 * 2**20,
+            31 * 10**9,
+            "disk --home /h --file-size 14GB` measures it for data of 28.9 GB",
+        ),
         ("memory holds them", 512 * 2**20, 13 * 10**9, None),
         ("a large file", 4 * 2**30, 31 * 10**9, None),
         ("declared rates", None, 31 * 10**9, None),
     ]
     for name, file_bytes, data_bytes, said in rows:
-        found = describe_small_file(Machine(**facts, rates_file_bytes=file_bytes), data_bytes)
+        found = describe_small_file(Machine(**facts, rates_file_bytes=file_bytes), data_bytes, Path("/h"))
         assert (found is None) if said is None else (said in (found or "")), name
     home = tmp_path / "home"
     keep_card(make_card(**seen_here(tmp_path), made_at=local_now(), file_bytes=512 * 2**20), home)

@@ -60,7 +60,7 @@ def test_what_the_emulated_disks_took_of_the_cpus_is_said_once() -> None:
     )
     (said,) = build_emulated(msgspec.structs.replace(report, analysis=analysis))
     assert isinstance(said, Prose)
-    assert " The kernel's threads of its disks used up to 10.0 % of the CPUs." in said.words
+    assert " The kernel's threads of its disks used at most 10.0 % of the CPUs." in said.words
     assert "kernel" not in (said.brief or "")
 
 

@@ -22,7 +22,7 @@ import pytest
 from pgdyno.run.link import far_load
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, _make_request
+from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, FoundPgbench, _make_request
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.table import QueryMode
@@ -114,12 +114,14 @@ def running_program(
         random_seed=1,
         log_prefix=Path("log"),
     )
-    entry = HostEntry(role=HostRole.LOAD, ssh="here", pgbench=str(cluster.bin_directory / "pgbench"))
+    entry = HostEntry(role=HostRole.LOAD, ssh="here")
+    program = str(cluster.bin_directory / "pgbench")
+    pgbench = FoundPgbench(program=program, version="18", major=18, memory_folder_bytes=0)
     argv = [*python, str(source), SILENCE_S]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         program = Program(child)
-        program.say(_make_request(entry, run=run, directory=folder, major=18).decode().strip())
+        program.say(_make_request(entry, run=run, directory=folder, pgbench=pgbench).decode().strip())
         yield program
     finally:
         child.kill()

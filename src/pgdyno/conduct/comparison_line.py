@@ -55,15 +55,15 @@ def shorten(name: str, among: Collection[str] = ()) -> str:
 
     Folders often differ in the middle only: where two of `among` would look alike, what all have in common at their ends is left out.
     """
-    names = {name, *among}
-    if len({_cut(each) for each in names}) == len(names):
+    alike = [each for each in among if each != name and _cut(each) == _cut(name)]
+    if not alike:
         return _cut(name)
-    folders = [each.split("/") for each in names]
-    depth = min(map(len, folders))
-    begin = next((at for at in range(depth) if len({each[at] for each in folders}) > 1), 0)
-    end = next((at for at in range(depth) if len({each[-1 - at] for each in folders}) > 1), 0)
-    own = name.split("/")
-    return _cut(f"…{'/'.join(own[begin : max(begin + 1, len(own) - end)])}…")
+    own, *others = (each.split("/") for each in (name, *alike))
+    depth = min(map(len, (own, *others)))
+    begin = next((at for at in range(depth) if any(one[at] != own[at] for one in others)), 0)
+    end = next((at for at in range(depth) if any(one[-1 - at] != own[-1 - at] for one in others)), 0)
+    middle = "/".join(own[begin : max(begin + 1, len(own) - end)])
+    return _cut(f"{'…' * bool(begin)}{middle}{'…' * bool(end)}")
 
 
 def _cut(name: str) -> str:

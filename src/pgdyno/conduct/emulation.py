@@ -138,6 +138,7 @@ def with_emulated_rates(machine: Machine, study: Study) -> Machine:
         write_bytes_per_s=rates.write_bytes_per_s,
         read_bytes_per_s=rates.read_bytes_per_s,
         random_write_iops=rates.write_iops,
+        rates_file_bytes=None,
     )
 
 

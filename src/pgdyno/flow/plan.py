@@ -157,7 +157,7 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
         scaling=plan_scaling(study, plan, machine),
         credits=ends,
         obstacles=obstacles,
-        caution=describe_small_file(machine, plan.dataset_bytes or 0),
+        caution=describe_small_file(machine, plan.dataset_bytes or 0, place.home),
     )
 
 

@@ -135,11 +135,10 @@ def predict_loading_s(size_bytes: float, machine: Machine) -> float:
     """Predict the seconds in which `pgbench -i` loads data: its one session's or the disk's, whichever takes longer."""
     if machine.write_bytes_per_s is None:
         return size_bytes / LOAD_BYTES_PER_S
-    # WAL takes as many bytes as the data. Memory may hold the tables until their keys are made.
-    written_bytes = (2 if machine.wal_free_bytes is None else 1) * size_bytes
+    # WAL takes as many bytes as the data, and lies with them here (ADR 22). Memory may hold the tables until their keys are made.
     is_held = size_bytes <= MEMORY_SHARE * machine.memory_bytes
     read_s = 0.0 if is_held else _TABLES_SHARE * size_bytes / (machine.read_bytes_per_s or machine.write_bytes_per_s)
-    return max(size_bytes / LOAD_BYTES_PER_S, written_bytes / machine.write_bytes_per_s + read_s)
+    return max(size_bytes / LOAD_BYTES_PER_S, 2 * size_bytes / machine.write_bytes_per_s + read_s)
 
 
 def predict_beside_wal(study: Study, plan: Plan, machine: Machine, *, copies: int, is_wal_apart: bool) -> int:

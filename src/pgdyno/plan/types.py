@@ -61,7 +61,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     random_write_iops: float | None = None
     """Pages that the disk writes here and there in a second; None if it was not measured."""
     rates_file_bytes: int | None = None
-    """Size of the test file by which these three were measured; None if they are declared, or not known."""
+    """Size of the test file of the card that a plan took these three from; None if they are declared, or not known."""
     withheld_settings: frozenset[str] = frozenset()
     """Settings of a given server that a reload changes, and that its sessions may not choose for themselves; in lower case."""
     live_obstacle: str | None = None

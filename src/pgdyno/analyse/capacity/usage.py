@@ -90,7 +90,10 @@ def watch_cpus(trial: FinishedTrial, usable: float) -> CpuUse | None:
     if busy is None or not count:
         return None
     # If the study may use only some CPUs, the use of these by other programs is unknown.
-    is_narrowed, others = usable < count, (told or 0.0) + (shares.get("cpu_emulation_ratio") or 0.0)
+    is_narrowed, others = usable < count, told or 0.0
+    if is_narrowed:
+        # Those threads serve the load, but may run on the other CPUs.
+        others += shares.get("cpu_emulation_ratio") or 0.0
     own = busy - others if is_narrowed or others > OTHERS_RATIO else busy
     stolen = 0.0 if is_narrowed else shares.get("cpu_steal_ratio") or 0.0
     used = max(0.0, own) * count

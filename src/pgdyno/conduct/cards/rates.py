@@ -44,7 +44,7 @@ def with_disk_rates(machine: Machine, study: Study, home: Path) -> Machine:
     )
 
 
-def describe_small_file(machine: Machine, data_bytes: int) -> str | None:
+def describe_small_file(machine: Machine, data_bytes: int, home: Path) -> str | None:
     """Warn of rates that a cache behind the disk may have shown, where data are read from the disk itself; None without a reason."""
     file_bytes = machine.rates_file_bytes
     is_held = data_bytes <= MEMORY_SHARE * machine.memory_bytes
@@ -52,5 +52,5 @@ def describe_small_file(machine: Machine, data_bytes: int) -> str | None:
         return None
     return (
         f"the disk's rates are those of a test file of {format_bytes(file_bytes)}, which a cache behind the disk may have held:"
-        f" `pgdyno disk --quick --file-size {max(1, round(data_bytes / 2**31))}GB` measures it for data of {format_bytes(data_bytes)}"
+        f" `pgdyno disk --home {home} --file-size {max(1, round(data_bytes / 2**31))}GB` measures it for data of {format_bytes(data_bytes)}"
     )

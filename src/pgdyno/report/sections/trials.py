@@ -40,7 +40,7 @@ _SHARES = {
     "cpu_server_ratio": "CPU used by server, pgbench and pgdyno",
     "cpu_standbys_ratio": "CPU used by standbys",
     "cpu_others_ratio": "CPU used by other programs",
-    "cpu_emulation_ratio": "CPU used by the emulation",
+    "cpu_emulation_ratio": "System time beside the study (emulation)",
     "load_generator_thread_ratio": "Busiest pgbench thread",
     "load_generator_cpu_ratio": "CPU busy where pgbench ran",
     "load_generator_others_ratio": "CPU used by other programs where pgbench ran",

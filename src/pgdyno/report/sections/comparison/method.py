@@ -202,7 +202,7 @@ def _describe_loads(experiment: Experiment) -> str:
     budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
     return (
         "Numbers of clients are compared with each other by their differences inside rounds, with the spread of each pair. A number gets"
-        " its status as soon as the tests rule out all others. It is measured no further once its TPS is also known within"
+        " its status as soon as the tests rule out all other statuses. It is measured no further once its TPS is also known within"
         f" {format_within(PRECISE_RATIO)} after {LEAST_ROUNDS} rounds, or after {ENOUGH_ROUNDS} rounds. The best one goes on, because the others are compared"
         f" with it. The study ends when no number needs more trials{budget}."
     )

@@ -55,7 +55,7 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
         rows=tuple(rows),
         remark="The status rests on comparisons within rounds, as do the columns “of one client alone” and “TPS against the best”,"
         " where the best is the row with the most TPS in the trials. All statuses hold together; each interval holds for its row"
-        " alone. The intervals of TPS, TPS per client and latencies are wider: they also hold what rounds differ by.",
+        " alone. The intervals of TPS, TPS per client and latencies also hold what rounds differ by.",
     )
 
 

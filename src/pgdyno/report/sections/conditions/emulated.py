@@ -44,9 +44,8 @@ def build_emulated(report: ReportInput) -> Iterator[Block]:
 
 def _describe_cost(report: ReportInput) -> str:
     """Say what the emulated disks took of the CPUs, if that was seen."""
-    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
-    most = max((trial.shares.get("cpu_emulation_ratio") or 0.0 for trial in trials), default=0.0)
-    return f" The kernel's threads of its disks used up to {format_percent(most)} of the CPUs." if most > 0.0 else ""
+    most = max((trial.shares.get("cpu_emulation_ratio") or 0.0 for trial in report.analysis.trials), default=0.0)
+    return f" The kernel's threads of its disks used at most {format_percent(most)} of the CPUs." if most > 0.0 else ""
 
 
 def emulation_table(report: ReportInput) -> Table | None:
