@@ -264,9 +264,10 @@ def test_over_a_network(cluster: Cluster, bench: Bench) -> None:
     assert "Much of each transaction goes to the network" in done.stderr
     (workload,) = json.loads(done.stdout)["workloads"]
     assert workload["network"]["exchanges_count"] == 7
-    # The shortest of all: on a busy machine one may begin a moment before its clock is read.
-    assert workload["network"]["ping_ms"]["value"] >= 0.9 * 4.0
     (trial,) = workload["trials"]
+    assert trial["network"]["median_ping_ms"] >= 0.99 * 4.0
+    # The shortest of all: a step of the wall clock, by which the proxy holds, shortens one. 3.95 was seen.
+    assert workload["network"]["ping_ms"]["value"] >= 0.9 * 4.0
     assert trial["network"]["ratio"] == pytest.approx(
         min(1.0, 7 * trial["network"]["ping_ms"] / trial["latency_mean_ms"])
     )
