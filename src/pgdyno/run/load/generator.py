@@ -200,12 +200,12 @@ class RunsOneLoad:
 
     @property
     def far_pids(self) -> Mapping[str, tuple[int, ...]]:
-        """None: pgbench runs on this machine."""
+        """Return no process ids: pgbench runs on this machine."""
         return {}
 
     @property
     def part_pids(self) -> tuple[int, ...]:
-        """None: no load of it is in parts on this machine."""
+        """Return no process ids: no load of it is in parts on this machine."""
         return ()
 
     def run_load(
